@@ -1,0 +1,1 @@
+"""Runnable scripts: parse flags, call interp, save."""

@@ -1,0 +1,93 @@
+"""ActivationCache: what passed the hook points of one run, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.errors import CacheError, nearest
+
+
+def snapshot(value: Tensor) -> Tensor:
+    """Copy a tensor so that later writes to it, or to what it is a view of, do not reach the copy.
+
+    Axes that only repeat one value (stride 0) stay repeated rather than being written out.
+    """
+    value = value.detach()
+    repeated = [dim for dim in range(value.ndim) if value.stride(dim) == 0 and value.shape[dim] > 1]
+    small = value
+    for dim in repeated:
+        small = small.narrow(dim, 0, 1)
+    return small.clone(memory_format=torch.contiguous_format).expand(value.shape)
+
+
+class ActivationCache(Mapping[str, Tensor]):
+    """Activations by hook name; ``cache["resid_post", 3]`` is short for ``cache["blocks.3.hook_resid_post"]``.
+
+    One entry per activation, each a copy. Gradients, where they were asked for, stand beside them as ``name + "_grad"``.
+
+    >>> cache = ActivationCache({"blocks.0.attn.hook_q": torch.zeros(1, 2, 4, 8)})
+    >>> cache["q", 0].shape
+    torch.Size([1, 2, 4, 8])
+    """
+
+    def __init__(self, activations: Mapping[str, Tensor]) -> None:
+        self._activations = dict(activations)
+
+    def __getitem__(self, key: str | tuple[str, int] | tuple[str, int, str]) -> Tensor:
+        name = key if isinstance(key, str) else self._long_name(*key)
+        if name in self._activations:
+            return self._activations[name]
+        raise CacheError(
+            f"{name!r} was not cached{nearest(name, self._activations)}; "
+            f"{len(self)} activations are, ask run_with_cache for more with names_filter"
+        )
+
+    def _long_name(self, short: str, layer: int, part: str | None = None) -> str:
+        """Expand (``"resid_post"``, 3) or (``"scale"``, 3, ``"ln1"``); a negative layer counts from the end."""
+        if layer < 0:
+            layers = [int(name.split(".")[1]) for name in self if name.startswith("blocks.")]
+            layer += max(layers, default=-1) + 1
+        if part is not None:
+            return f"blocks.{layer}.{part}.hook_{short}"
+        candidates = [f"blocks.{layer}.{middle}hook_{short}" for middle in ("", "attn.", "mlp.")]
+        return next((name for name in candidates if name in self._activations), candidates[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._activations)
+
+    def __len__(self) -> int:
+        return len(self._activations)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._activations
+
+    def __repr__(self) -> str:
+        megabytes = sum(value.untyped_storage().nbytes() for value in self.values()) / 1e6
+        return f"ActivationCache({len(self)} activations, {megabytes:.1f} MB)"
+
+    def stack(self, short: str, part: str | None = None) -> Float[Tensor, "layer ..."]:
+        """Stack one activation over all layers that have it, layer first.
+
+        Raises CacheError where no layer has it.
+        """
+        layers = sorted({int(name.split(".")[1]) for name in self if name.startswith("blocks.")})
+        names = [self._long_name(short, layer, part) for layer in layers]
+        found = [self._activations[name] for name in names if name in self._activations]
+        if not found:
+            raise CacheError(f"no layer has {short!r} in this cache{nearest(short, self._activations)}")
+        return torch.stack(found)
+
+    def to(self, device: torch.device | str) -> ActivationCache:
+        """Return a cache with every tensor on ``device``."""
+        return ActivationCache({name: value.to(device) for name, value in self.items()})
+
+    def remove_batch_dim(self) -> ActivationCache:
+        """Return a cache without the batch axis. Raises CacheError unless the batch has one row."""
+        for name, value in self.items():
+            if value.shape[0] != 1:
+                raise CacheError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be dropped")
+        return ActivationCache({name: value[0] for name, value in self.items()})

@@ -1,0 +1,268 @@
+"""HookedModule: attach functions to hook points for the length of a run, and cache what passes them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.config import StackConfig
+from models.errors import HookError, HookNeverFired, NonFiniteError, UnknownHook, nearest
+from models.hooks.cache import ActivationCache, snapshot
+from models.hooks.names import HookNames
+from models.hooks.point import HookFunction, HookPoint, Registration, RunState
+
+NameFilter = str | Callable[[str], bool]
+NamesFilter = None | NameFilter | Sequence[NameFilter]
+Hook = tuple[NameFilter, HookFunction]
+
+_SPLIT_INPUTS = ("hook_q_input", "hook_k_input", "hook_v_input")
+
+
+class HookedModule(nn.Module, ABC):
+    """A module whose forward pass is a map of hook points.
+
+    A subclass sets ``cfg`` and calls ``_name_hook_points()`` at the end of its ``__init__``.
+    """
+
+    cfg: StackConfig
+
+    @abstractmethod
+    def hook_names(self) -> HookNames:
+        """Return every hook name; printed, it is a table with axes and meanings."""
+
+    def _name_hook_points(self) -> None:
+        self.run_state = RunState()
+        points: dict[str, HookPoint] = {}
+        for name, module in self.named_modules():
+            if isinstance(module, HookPoint):
+                module.name, module.run_state = name, self.run_state
+                points[name] = module
+        listed = self.hook_names()
+        assert set(listed) == set(points), sorted(set(listed) ^ set(points))
+        self._points = {name: points[name] for name in listed}
+
+    @property
+    def hook_dict(self) -> dict[str, HookPoint]:
+        """The hook points by name."""
+        return dict(self._points)
+
+    def _matching(self, wanted: NameFilter) -> list[str]:
+        """Return the names a filter selects. Raises UnknownHook where there are none."""
+        names = self.hook_names()
+        if isinstance(wanted, str):
+            if wanted not in self._points:
+                raise UnknownHook(
+                    f"no hook {wanted!r} in this model{nearest(wanted, names)}; hook_names() lists all {len(names)}"
+                )
+            return [wanted]
+        if not callable(wanted):
+            raise UnknownHook(f"a hook filter is a name or a function of a name, not {type(wanted).__name__}")
+        selected = [name for name in names if wanted(name)]
+        if not selected:
+            raise UnknownHook(f"the filter selects none of the {len(names)} hooks; hook_names() lists them")
+        return selected
+
+    def _select(self, names_filter: NamesFilter) -> list[str]:
+        if names_filter is None:
+            return list(self.hook_names())
+        if isinstance(names_filter, str) or callable(names_filter):
+            names_filter = [names_filter]
+        selected = {name for wanted in names_filter for name in self._matching(wanted)}
+        if not selected:
+            raise UnknownHook("names_filter is empty; give a name, a list of names, a function, or None for all")
+        return [name for name in self.hook_names() if name in selected]
+
+    @contextmanager
+    def _attached(self, kind: str, hooks: Iterable[Hook]) -> Iterator[None]:
+        """Attach functions to the list ``kind`` of their points; on leaving, remove them and check that all fired."""
+        attached: list[tuple[HookPoint, Registration]] = []
+        resolved = [(self._points[name], fn) for wanted, fn in hooks for name in self._matching(wanted)]
+        for _, fn in resolved:
+            if not callable(fn):
+                raise HookError(f"a hook is a pair (name, function); got {type(fn).__name__} for the function")
+        try:
+            for point, fn in resolved:
+                registration = Registration(fn)
+                getattr(point, kind).append(registration)
+                attached.append((point, registration))
+            self._check_split_inputs()
+            yield
+        finally:
+            for point, registration in attached:
+                getattr(point, kind).remove(registration)
+        silent = [point.name for point, registration in attached if not registration.fired]
+        if silent:
+            raise HookNeverFired(self._why_silent(kind, silent))
+
+    def _why_silent(self, kind: str, names: list[str]) -> str:
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        if kind in ("backward", "trackers"):
+            return (
+                f"backward hooks never reached: {shown}. No gradient was recorded there: run under "
+                "torch.enable_grad(), and let the forward pass reach these hooks"
+            )
+        return (
+            f"hooks that never fired: {shown}. The run inside the context did not reach them: "
+            "run the model, and let stop_at_layer lie beyond them"
+        )
+
+    def _check_split_inputs(self) -> None:
+        """Refuse to act on ln1 and on the per-head copies taken before it, which each pass a norm of their own."""
+        if self.cfg.norm_position == "post":
+            return
+        for name, point in self._points.items():
+            if not name.endswith(_SPLIT_INPUTS) or not point.acts:
+                continue
+            block = name.rsplit(".", 1)[0]
+            for norm_hook in (f"{block}.ln1.hook_scale", f"{block}.ln1.hook_normalized"):
+                norm = self._points.get(norm_hook)
+                if norm is not None and norm.acts:
+                    raise HookError(
+                        f"{norm_hook} and {name} cannot both be acted on in one run: each per-head input is "
+                        "normalised on its own, past the ln1 hooks. Use two runs, or hook attn.hook_attn_in instead"
+                    )
+
+    @contextmanager
+    def hooks(self, fwd_hooks: Sequence[Hook] = (), bwd_hooks: Sequence[Hook] = ()) -> Iterator[HookedModule]:
+        """Attach hooks for the length of a ``with`` block.
+
+        Args:
+            fwd_hooks: pairs ``(name, fn)``; a name may be a function of names. ``fn(value, hook)`` gets a copy it
+                may write to; it returns the replacement, or None.
+            bwd_hooks: the same for gradients; ``fn(grad, hook)`` returns a replacement, or None.
+
+        Raises:
+            UnknownHook: a name that the model does not have.
+            HookNeverFired: on leaving the block, where a hook was not passed by any run.
+            HookShapeError: a hook returned another shape, dtype or device.
+        """
+        with self._attached("edits", fwd_hooks), self._attached("backward", bwd_hooks):
+            yield self
+
+    def run_with_hooks(
+        self, *args: Any, fwd_hooks: Sequence[Hook] = (), bwd_hooks: Sequence[Hook] = (), **kwargs: Any
+    ) -> Any:
+        """Run once with hooks attached; arguments and result are those of the model itself. See ``hooks``."""
+        with self.hooks(fwd_hooks, bwd_hooks):
+            return self(*args, **kwargs)
+
+    def run_with_cache(
+        self,
+        *args: Any,
+        names_filter: NamesFilter = None,
+        stop_at_layer: int | None = None,
+        incl_bwd: bool = False,
+        device: torch.device | str | None = None,
+        pos_slice: slice | int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ActivationCache]:
+        """Run once and keep the activations.
+
+        Args:
+            names_filter: which hooks: a name, a function of names, a list of these, or None for all.
+            stop_at_layer: the first layer that is not computed; the result is then the residual stream entering it.
+                With ``return_type=None`` the run stops by itself after the last layer that is cached.
+            incl_bwd: also keep the gradient of the (scalar) result with respect to each activation, as
+                ``name + "_grad"``; weights get no ``.grad``. With ``names_filter=None`` the per-head
+                inputs ``hook_{q,k,v}_input`` are left out of the gradients: name them to have theirs.
+            device: where the cache is kept.
+            pos_slice: keep these query positions only; an int drops the axis.
+
+        Returns:
+            The model's result, and the ``ActivationCache``.
+
+        Raises:
+            UnknownHook: a filter that matches nothing.
+            HookNeverFired: a named hook beyond ``stop_at_layer``.
+        """
+        names = self._select(names_filter)
+        kwargs |= self._stopping(names, names_filter, stop_at_layer, kwargs)
+        if names_filter is None and stop_at_layer is not None:
+            names = [name for name in names if self._is_before(name, stop_at_layer)]
+        specs = self.hook_names().specs
+        stored: dict[str, Tensor] = {}
+        nodes: dict[str, Tensor] = {}
+
+        def trim(name: str, value: Tensor) -> Tensor:
+            if pos_slice is None:
+                return value
+            axes = specs[name].axes
+            axis = axes.index("pos") if "pos" in axes else axes.index("query_pos")
+            return value.select(axis, pos_slice) if isinstance(pos_slice, int) else _sliced(value, axis, pos_slice)
+
+        def keep(value: Tensor, hook: HookPoint) -> None:
+            kept = snapshot(trim(hook.name, value))
+            stored[hook.name] = kept if device is None else kept.to(device)
+
+        def track(value: Tensor, hook: HookPoint) -> None:
+            nodes[hook.name] = value
+
+        readers: list[Hook] = [(name, keep) for name in names]
+        if not incl_bwd:
+            with self._attached("readers", readers):
+                result = self(*args, **kwargs)
+            return result, ActivationCache(stored)
+
+        tracked = [name for name in names if names_filter is not None or not name.endswith(_SPLIT_INPUTS)]
+        with torch.inference_mode(False), torch.enable_grad():
+            with self._attached("trackers", [(name, track) for name in tracked]), self._attached("readers", readers):
+                result = self(*args, **kwargs)
+            if not isinstance(result, Tensor) or result.ndim:
+                raise HookError("incl_bwd needs a scalar result to differentiate: pass return_type='loss'")
+            gradients = torch.autograd.grad(result, [nodes[name] for name in tracked])
+        for name, gradient in zip(tracked, gradients, strict=True):
+            kept = snapshot(trim(name, gradient))
+            stored[f"{name}_grad"] = kept if device is None else kept.to(device)
+        return result.detach(), ActivationCache(stored)
+
+    def _stopping(
+        self, names: list[str], names_filter: NamesFilter, stop_at_layer: int | None, kwargs: dict[str, Any]
+    ) -> dict[str, int]:
+        if stop_at_layer is not None:
+            return {"stop_at_layer": stop_at_layer}
+        if names_filter is not None and "return_type" in kwargs and kwargs["return_type"] is None:
+            layers = [self._points[name].layer for name in names]
+            if not any(name.startswith("ln_final") for name in names):
+                return {"stop_at_layer": max((layer for layer in layers if layer is not None), default=-1) + 1}
+        return {}
+
+    def _is_before(self, name: str, stop_at_layer: int) -> bool:
+        layer = self._points[name].layer
+        return not name.startswith("ln_final") if layer is None else layer < stop_at_layer
+
+    @torch.no_grad()
+    def check_finite(self, *args: Any, **kwargs: Any) -> None:
+        """Run once and raise NonFiniteError at the first hook where NaN or inf appears.
+
+        Masked scores are -inf by design and do not count.
+        """
+
+        def check(value: Tensor, hook: HookPoint) -> None:
+            bad = value.isnan() | value.isposinf() if hook.name.endswith("attn_scores") else ~value.isfinite()
+            if bad.any():
+                raise NonFiniteError(
+                    f"{int(bad.sum())} of {bad.numel()} values are NaN or inf, first at {hook.name}; "
+                    f"weights with NaN or inf: {self._nonfinite_weights()}"
+                )
+
+        with self._attached("readers", [(name, check) for name in self.hook_names()]):
+            result = self(*args, **kwargs)
+        if isinstance(result, Tensor) and not result.isfinite().all():
+            raise NonFiniteError(
+                f"the output is NaN or inf though every hook is finite; weights: {self._nonfinite_weights()}"
+            )
+
+    def _nonfinite_weights(self) -> str:
+        bad = [name for name, weight in self.named_parameters() if not weight.isfinite().all()]
+        return ", ".join(bad[:5]) or "none"
+
+
+def _sliced(value: Tensor, axis: int, which: slice) -> Tensor:
+    index = [slice(None)] * value.ndim
+    index[axis] = which
+    return value[tuple(index)]

@@ -1,0 +1,140 @@
+"""HookPoint: a named place in the forward pass at which functions may read or change the activation.
+
+Four kinds of function can be attached, all by ``HookedModule``'s context managers:
+
+* an **edit** ``fn(value, hook) -> Tensor | None`` gets a copy of its own, so that it may write in place; what it
+  returns (or, for None, the copy) goes on;
+* a **reader** is one of our own that only looks; it sees the value itself;
+* a **backward hook** ``fn(grad, hook) -> Tensor | None`` sees the gradient of everything downstream of this point;
+* a **tracker** collects the value as a node of the autograd graph, to differentiate with respect to it.
+
+Without any of them the point is the identity and costs one Python call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from models.errors import HookShapeError
+
+HookFunction = Callable[..., Tensor | None]
+
+
+@dataclass
+class RunState:
+    """What the hook points of one model share about the pass in progress."""
+
+    positions: Int[Tensor, "batch pos"] | None = None
+
+
+@dataclass(eq=False)
+class Registration:
+    """One attached function, and whether a run has passed it."""
+
+    fn: Callable[..., Tensor | None]
+    fired: bool = field(default=False)
+
+
+class HookPoint(nn.Module):
+    """The identity, until functions are attached.
+
+    Attributes:
+        name: full dotted name in its model, such as ``blocks.3.attn.hook_z``.
+        positions: while a run is in progress, the absolute positions of the columns this call is about.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = ""
+        self.run_state = RunState()
+        self.edits: list[Registration] = []
+        self.readers: list[Registration] = []
+        self.backward: list[Registration] = []
+        self.trackers: list[Registration] = []
+
+    @property
+    def positions(self) -> Int[Tensor, "batch pos"] | None:
+        """Absolute position of each column in this call, ``[batch, pos]`` (batch 1 where all rows agree)."""
+        return self.run_state.positions
+
+    @property
+    def layer(self) -> int | None:
+        """The layer this point belongs to, None for points outside the blocks."""
+        parts = self.name.split(".")
+        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything at all is attached."""
+        return bool(self.edits or self.readers or self.backward or self.trackers)
+
+    @property
+    def acts(self) -> bool:
+        """Whether the value must lie on the path to the output: something may change it or differentiate by it."""
+        return bool(self.edits or self.backward or self.trackers)
+
+    def forward(self, value: Tensor) -> Tensor:
+        if not self.in_use:
+            return value
+        for registration in self.edits:
+            value = self._edit(value, registration)
+        for registration in self.readers:
+            registration.fired = True
+            registration.fn(value, hook=self)
+        if self.backward or self.trackers:
+            value = self._differentiable(value)
+        return value
+
+    def _edit(self, value: Tensor, registration: Registration) -> Tensor:
+        registration.fired = True
+        own = value.clone(memory_format=torch.contiguous_format)
+        returned = registration.fn(own, hook=self)
+        changed = own if returned is None else returned
+        if not isinstance(changed, Tensor):
+            raise HookShapeError(
+                f"the hook at {self.name} returned {type(changed).__name__}; expected a tensor of shape "
+                f"{tuple(value.shape)}, or None for no replacement"
+            )
+        for what, got, expected in (
+            ("shape", tuple(changed.shape), tuple(value.shape)),
+            ("dtype", changed.dtype, value.dtype),
+            ("device", changed.device, value.device),
+        ):
+            if got != expected:
+                raise HookShapeError(
+                    f"the hook at {self.name} returned {what} {got}; expected {expected}, as it was given"
+                )
+        return changed
+
+    def _differentiable(self, value: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return value  # the backward hooks stay unfired, and the context manager says so
+        # A node of its own: several points may be given one and the same tensor. With frozen weights it is the root.
+        node = value.view_as(value) if value.requires_grad else value.detach().requires_grad_()
+        for registration in self.trackers:
+            registration.fired = True
+            registration.fn(node, hook=self)
+        for registration in self.backward:
+            registration.fired = True
+            node.register_hook(self._checked_backward(registration))
+        return node
+
+    def _checked_backward(self, registration: Registration) -> Callable[[Tensor], Tensor | None]:
+        def call(grad: Tensor) -> Tensor | None:
+            changed = registration.fn(grad, hook=self)
+            if changed is not None and changed.shape != grad.shape:
+                raise HookShapeError(
+                    f"the backward hook at {self.name} returned shape {tuple(changed.shape)}; "
+                    f"expected {tuple(grad.shape)}"
+                )
+            return changed
+
+        return call
+
+    def extra_repr(self) -> str:
+        return f"{self.name!r}"

@@ -1,0 +1,1 @@
+"""The parts that the transformers in ``models`` are built from."""

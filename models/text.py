@@ -1,0 +1,166 @@
+"""Text to tokens and back, for models that have a tokenizer.
+
+Nothing is added behind the caller's back: ``prepend_bos=None`` does what the model's own tokenizer does, True makes
+sure that exactly one BOS leads, False that none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import InputError, TokenizerMissing
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What a model needs of a tokenizer.
+
+    Attributes:
+        bos_token_id: the token that may lead a sequence, or None.
+        prepends_bos: whether the tokenizer leads with it by itself.
+    """
+
+    bos_token_id: int | None
+    prepends_bos: bool
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``, without anything added."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ``ids``, special tokens shown."""
+        ...
+
+
+@dataclass(frozen=True)
+class SymbolTokenizer:
+    """One character, one token: the toy models' vocabulary, with BOS as its last id.
+
+    >>> toy = SymbolTokenizer()
+    >>> toy.encode("AB"), toy.decode([64, 0, 1]), toy.bos_token_id
+    ([0, 1], '<bos>AB', 64)
+    """
+
+    symbols: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
+    prepends_bos: bool = True
+
+    @property
+    def bos_token_id(self) -> int:
+        return len(self.symbols)
+
+    def encode(self, text: str) -> list[int]:
+        ids = []
+        while text:
+            if text.startswith("<bos>"):
+                ids.append(self.bos_token_id)
+                text = text.removeprefix("<bos>")
+                continue
+            if text[0] not in self.symbols:
+                raise InputError(f"{text[0]!r} is not in this model's vocabulary {self.symbols!r}")
+            ids.append(self.symbols.index(text[0]))
+            text = text[1:]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join("<bos>" if i == self.bos_token_id else self.symbols[i] for i in ids)
+
+
+def encode(tokenizer: Tokenizer | None, text: str, prepend_bos: bool | None) -> list[int]:
+    """Return the ids of one text; a leading BOS is never doubled. Raises InputError where nothing is left."""
+    if tokenizer is None:
+        raise TokenizerMissing("this model has no tokenizer; pass token ids [batch, pos] instead of text")
+    ids = tokenizer.encode(text)
+    bos = tokenizer.bos_token_id
+    wanted = tokenizer.prepends_bos if prepend_bos is None else prepend_bos
+    if prepend_bos and bos is None:
+        raise InputError("prepend_bos=True, but this tokenizer has no BOS token")
+    leads = bool(ids) and ids[0] == bos
+    if wanted and bos is not None and not leads:
+        ids = [bos, *ids]
+    elif prepend_bos is False and leads:
+        ids = ids[1:]
+    if not ids:
+        raise InputError("the text has no tokens; give at least one character")
+    return ids
+
+
+class TextInterface:
+    """``to_tokens`` and its inverses; a model mixes this in and sets ``tokenizer``."""
+
+    tokenizer: Tokenizer | None
+
+    @property
+    def device(self) -> torch.device:
+        raise NotImplementedError
+
+    def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> Int[Tensor, "batch pos"]:
+        """Return token ids ``[batch, pos]``.
+
+        Raises:
+            TokenizerMissing: the model has no tokenizer.
+            InputError: texts of different token length (``to_batch`` pads them), or no text at all.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        rows = [encode(self.tokenizer, one, prepend_bos) for one in texts]
+        if len({len(row) for row in rows}) != 1:
+            raise InputError(
+                f"the texts have {[len(row) for row in rows]} tokens; to_tokens needs equal lengths, "
+                "to_batch pads them and returns the attention mask"
+            )
+        return torch.tensor(rows, device=self.device)
+
+    def to_batch(
+        self, texts: Sequence[str], prepend_bos: bool | None = None, padding: Literal["left", "right"] = "right"
+    ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+        """Return token ids and the attention mask of texts of any lengths, padded on one side."""
+        if not texts:
+            raise InputError("no texts were given")
+        rows = [encode(self.tokenizer, text, prepend_bos) for text in texts]
+        width = max(len(row) for row in rows)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        real = torch.zeros(len(rows), width, dtype=torch.bool)
+        for i, row in enumerate(rows):
+            columns = slice(width - len(row), width) if padding == "left" else slice(0, len(row))
+            tokens[i, columns] = torch.tensor(row)
+            real[i, columns] = True
+        return tokens.to(self.device), real.to(self.device)
+
+    def to_string(self, tokens: Int[Tensor, "pos"] | Sequence[int] | int) -> str:
+        """Return the text of one sequence of ids."""
+        if self.tokenizer is None:
+            raise TokenizerMissing("this model has no tokenizer, so ids have no text")
+        return self.tokenizer.decode(_ids(tokens))
+
+    def to_str_tokens(
+        self, text: str | Int[Tensor, "pos"] | Sequence[int], prepend_bos: bool | None = None
+    ) -> list[str]:
+        """Return one string per token; without a tokenizer, the ids themselves."""
+        ids = encode(self.tokenizer, text, prepend_bos) if isinstance(text, str) else _ids(text)
+        if self.tokenizer is None:
+            return [str(i) for i in ids]
+        return [self.tokenizer.decode([i]) for i in ids]
+
+    def to_single_token(self, text: str) -> int:
+        """Return the id of a text that is exactly one token. Raises InputError where it is not."""
+        ids = encode(self.tokenizer, text, prepend_bos=False)
+        if len(ids) != 1:
+            raise InputError(f"{text!r} is {len(ids)} tokens, {self.to_str_tokens(ids)}; a single token is needed")
+        return ids[0]
+
+
+def _ids(tokens: Tensor | Sequence[int] | int) -> list[int]:
+    if isinstance(tokens, int):
+        return [tokens]
+    if isinstance(tokens, Tensor):
+        if tokens.ndim == 2 and tokens.shape[0] == 1:
+            tokens = tokens[0]
+        if tokens.ndim > 1:
+            raise InputError(f"one sequence of ids is needed; got a tensor of shape {tuple(tokens.shape)}")
+        return tokens.reshape(-1).tolist()
+    return [int(i) for i in tokens]

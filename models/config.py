@@ -32,7 +32,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryScaling:
-    """Llama 3's frequency scaling, ``rope_type: llama3`` in a Hugging Face config; ``linear`` when only ``factor`` acts.
+    """How rotary frequencies are stretched for contexts longer than those first trained on.
 
     ``linear`` divides every frequency by ``factor``. ``llama3`` divides the low frequencies by ``factor``, keeps
     the high ones, and interpolates between wavelengths ``original_n_ctx / low_freq`` and ``/ high_freq``.

@@ -27,7 +27,7 @@ def snapshot(value: Tensor) -> Tensor:
 class ActivationCache(Mapping[str, Tensor]):
     """Activations by hook name; ``cache["resid_post", 3]`` is short for ``cache["blocks.3.hook_resid_post"]``.
 
-    One entry per activation, each a copy. Gradients, where they were asked for, stand beside them as ``name + "_grad"``.
+    One entry per activation, each a copy. Gradients, where asked for, stand beside them as ``name + "_grad"``.
 
     >>> cache = ActivationCache({"blocks.0.attn.hook_q": torch.zeros(1, 2, 4, 8)})
     >>> cache["q", 0].shape

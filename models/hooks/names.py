@@ -194,7 +194,7 @@ def decoder_hooks(cfg: DecoderConfig) -> HookNames:
 
 
 def encoder_decoder_hooks(cfg: EncoderDecoderConfig) -> HookNames:
-    """Return the hooks of a ``HookedEncoderDecoder``: ``encoder.{l}...``, ``decoder.{l}...``, ``decoder.{l}.cross_attn...``."""
+    """Return the hooks of a ``HookedEncoderDecoder``; cross-attention is ``decoder.{l}.cross_attn...``."""
     specs: list[HookSpec] = []
     sides = (("encoder", "source", cfg.n_encoder_layers), ("decoder", "target", cfg.n_decoder_layers))
     for side, language, n_layers in sides:

@@ -2,6 +2,7 @@
 
 from models.config import DecoderConfig, EncoderDecoderConfig, RotaryScaling
 from models.decoder import HookedDecoder
+from models.encoder_decoder import HookedEncoderDecoder
 from models.hooks import ActivationCache, HookNames, HookPoint
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "HookNames",
     "HookPoint",
     "HookedDecoder",
+    "HookedEncoderDecoder",
     "RotaryScaling",
 ]

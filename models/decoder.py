@@ -109,8 +109,7 @@ class HookedDecoder(HookedModule, TextInterface):
         tokens, real = self._inputs(input, attention_mask, prepend_bos)
         n_blocks = self._n_blocks(stop_at_layer)
         step = self._step(tokens, real, kv_cache)
-        self.run_state.positions = step.positions
-        try:
+        with self._at(step.positions):
             x = self.embedded(tokens, step)
             for layer, block in enumerate(self.blocks[:n_blocks]):
                 x = block(x, step, None if kv_cache is None else kv_cache.layers[layer])
@@ -119,8 +118,6 @@ class HookedDecoder(HookedModule, TextInterface):
             if return_type is None:
                 return None
             logits = self.unembed(self.ln_final(x))
-        finally:
-            self.run_state.positions = None
         if return_type == "logits":
             return logits
         loss = next_token_loss(logits, tokens, real, loss_per_token)

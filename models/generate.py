@@ -49,7 +49,22 @@ def prune_logits(
     return logits
 
 
-def _check(temperature: float, top_k: int | None, top_p: float | None, max_new_tokens: int) -> None:
+def sample(
+    logits: Float[Tensor, "batch d_vocab"],
+    generator: torch.Generator,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> Int[Tensor, "batch 1"]:
+    """Draw one token per row; temperature 0 takes the most likely."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    probabilities = prune_logits(logits.float(), temperature, top_k, top_p).softmax(-1)
+    return torch.multinomial(probabilities, 1, generator=generator)
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float | None, max_new_tokens: int) -> None:
+    """Raise InputError where a sampling option is out of range."""
     if temperature < 0:
         raise InputError(f"temperature is {temperature}; expected 0 (greedy) or above")
     if top_k is not None and top_k < 1:
@@ -93,7 +108,7 @@ def generate(
     Raises:
         InputError: right-padded prompts, options out of range, more than ``n_ctx`` tokens.
     """
-    _check(temperature, top_k, top_p, max_new_tokens)
+    check_sampling(temperature, top_k, top_p, max_new_tokens)
     tokens, real = model._inputs(input, attention_mask, prepend_bos)
     if real is not None and not real[:, -1].all():
         raise InputError("a prompt ends in padding; to continue prompts of different length, pad them on the left")
@@ -109,11 +124,7 @@ def generate(
             logits = model(new, attention_mask=new_real, kv_cache=cache)[:, -1]
         else:
             logits = model(tokens, attention_mask=real)[:, -1]
-        if temperature == 0:
-            choice = logits.argmax(-1, keepdim=True)
-        else:
-            probabilities = prune_logits(logits.float(), temperature, top_k, top_p).softmax(-1)
-            choice = torch.multinomial(probabilities, 1, generator=generator)
+        choice = sample(logits, generator, temperature, top_k, top_p)
         if stop_token is not None:
             choice = choice.masked_fill(ended[:, None], stop_token)
             ended |= choice[:, 0] == stop_token

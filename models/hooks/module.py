@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from models.config import StackConfig
@@ -30,6 +31,7 @@ class HookedModule(nn.Module, ABC):
     """
 
     cfg: StackConfig
+    stops_at_layer = True  # whether ``forward`` takes stop_at_layer
 
     @abstractmethod
     def hook_names(self) -> HookNames:
@@ -45,6 +47,15 @@ class HookedModule(nn.Module, ABC):
         listed = self.hook_names()
         assert set(listed) == set(points), sorted(set(listed) ^ set(points))
         self._points = {name: points[name] for name in listed}
+
+    @contextmanager
+    def _at(self, positions: Int[Tensor, "batch pos"]) -> Iterator[None]:
+        """Tell the hook points, for the length of a pass, where its columns stand."""
+        self.run_state.positions = positions
+        try:
+            yield
+        finally:
+            self.run_state.positions = None
 
     @property
     def hook_dict(self) -> dict[str, HookPoint]:
@@ -223,6 +234,10 @@ class HookedModule(nn.Module, ABC):
     def _stopping(
         self, names: list[str], names_filter: NamesFilter, stop_at_layer: int | None, kwargs: dict[str, Any]
     ) -> dict[str, int]:
+        if not self.stops_at_layer:
+            if stop_at_layer is not None:
+                raise HookError(f"{type(self).__name__} has two stacks of layers and takes no stop_at_layer")
+            return {}
         if stop_at_layer is not None:
             return {"stop_at_layer": stop_at_layer}
         if names_filter is not None and "return_type" in kwargs and kwargs["return_type"] is None:

@@ -1,0 +1,5 @@
+"""Getting a model: from a shipped toy, Hugging Face, a GGUF file or a TransformerLens bridge."""
+
+from models.loading.native import load_native, read_record, save_native
+
+__all__ = ["load_native", "read_record", "save_native"]

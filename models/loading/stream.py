@@ -1,0 +1,136 @@
+"""From a file of tensors to a model, one tensor at a time.
+
+A family's adapter says where each checkpoint tensor goes; ``fill`` copies it there and keeps nothing else, so that
+loading takes the model's own memory and one tensor more. Nothing is skipped in silence: a tensor that has no place, a
+parameter that has no tensor and a shape that does not fit are each a ``CheckpointMismatch``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from models.config import DecoderConfig
+from models.decoder import HookedDecoder
+from models.errors import CheckpointMismatch
+from models.parts.positions import sinusoids
+from models.parts.rope import frequencies
+from models.text import Tokenizer
+
+
+class TensorSource(Protocol):
+    """A checkpoint: names, and one tensor at a time."""
+
+    @property
+    def origin(self) -> str:
+        """What messages call it: a file or a folder."""
+        ...
+
+    def names(self) -> Collection[str]: ...
+    def read(self, name: str) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a checkpoint tensor, or a part of it, goes: ``parameter = transform(tensor)``."""
+
+    parameter: str
+    transform: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The map from one family's checkpoint names to our parameters.
+
+    Attributes:
+        places: for each checkpoint tensor, the parameters made from it. Two tensors with the same place must agree.
+        optional: tensors that may be absent, such as the unembedding of a tied model.
+        ignored: names of tensors that hold no weights, such as causal masks.
+    """
+
+    places: Mapping[str, tuple[Place, ...]]
+    optional: frozenset[str] = frozenset()
+    ignored: re.Pattern[str] | None = None
+
+    def check_names(self, source: TensorSource) -> list[str]:
+        """Return the names to read, in order. Raises CheckpointMismatch on names left over or missing."""
+        ignored = {name for name in source.names() if self.ignored is not None and self.ignored.fullmatch(name)}
+        found = set(source.names()) - ignored
+        left_over, missing = sorted(found - set(self.places)), sorted(set(self.places) - found - self.optional)
+        problems = []
+        if left_over:
+            problems.append(f"{len(left_over)} tensors have no place in this architecture: {_some(left_over)}")
+        if missing:
+            problems.append(f"{len(missing)} tensors are missing: {_some(missing)}")
+        if problems:
+            raise CheckpointMismatch(
+                f"{source.origin}: {'; '.join(problems)}. Does the configuration belong to this checkpoint?"
+            )
+        return [name for name in self.places if name in found]
+
+
+def _some(names: list[str], n: int = 6) -> str:
+    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
+
+
+def empty_model(
+    cfg: DecoderConfig, tokenizer: Tokenizer | None, dtype: torch.dtype, device: torch.device
+) -> HookedDecoder:
+    """Return a frozen model in eval mode whose parameters are allocated and not yet written."""
+    with torch.device("meta"):
+        model = HookedDecoder(cfg, tokenizer=tokenizer)
+    model.to(dtype).to_empty(device=device)
+    if cfg.tied:
+        model.unembed.weight = model.embed.W_E  # to_empty gave each of the two names memory of its own
+    if cfg.positions == "rotary":
+        model.rotary_frequencies = frequencies(cfg).to(device)
+    if cfg.positions == "sinusoidal":
+        assert model.pos_embed is not None
+        model.pos_embed.W_pos = sinusoids(cfg.n_ctx, cfg.d_model).to(device, dtype)
+    return model.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def fill(model: HookedDecoder, source: TensorSource, adapter: Adapter) -> HookedDecoder:
+    """Copy every tensor of ``source`` to its place in ``model``, in place, and return the model.
+
+    Raises:
+        CheckpointMismatch: tensors left over, missing, of another shape, or two that should agree and do not.
+    """
+    parameters = dict(model.named_parameters())
+    filled: set[str] = set()
+    for name in adapter.check_names(source):
+        tensor = source.read(name)
+        for place in adapter.places[name]:
+            parameter = parameters[place.parameter]
+            value = tensor if place.transform is None else place.transform(tensor)
+            if value.shape != parameter.shape:
+                raise CheckpointMismatch(_wrong_shape(source, name, tensor, place, value, parameter))
+            if place.parameter not in filled:
+                parameter.copy_(value)
+                filled.add(place.parameter)
+            elif not torch.equal(parameter, value.to(parameter)):
+                raise CheckpointMismatch(
+                    f"{source.origin}: {name} differs from the tensor that is already at {place.parameter}; "
+                    "a tied model has one matrix. If it is untied, set tie_word_embeddings to false in config.json"
+                )
+    assert filled == set(parameters), sorted(set(parameters) - filled)
+    return model
+
+
+def _wrong_shape(
+    source: TensorSource, name: str, tensor: Tensor, place: Place, value: Tensor, parameter: Tensor
+) -> str:
+    message = (
+        f"{source.origin}: {name} has shape {tuple(tensor.shape)}, which gives {place.parameter} "
+        f"{tuple(value.shape)}; the configuration says {tuple(parameter.shape)}"
+    )
+    rows = value.shape[0] if value.ndim else 0
+    if place.parameter in ("embed.W_E", "unembed.weight") and rows > parameter.shape[0]:
+        message += f". The vocabulary seems padded: set vocab_size to {rows} to use all of its rows"
+    return message

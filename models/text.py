@@ -26,8 +26,10 @@ class Tokenizer(Protocol):
         prepends_bos: whether the tokenizer leads with it by itself.
     """
 
-    bos_token_id: int | None
-    prepends_bos: bool
+    @property
+    def bos_token_id(self) -> int | None: ...
+    @property
+    def prepends_bos(self) -> bool: ...
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``, without anything added."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -38,13 +39,16 @@ class ActivationCache(Mapping[str, Tensor]):
         self._activations = dict(activations)
 
     def __getitem__(self, key: str | tuple[str, int] | tuple[str, int, str]) -> Tensor:
-        name = key if isinstance(key, str) else self._long_name(*key)
+        name = self._name(key)
         if name in self._activations:
             return self._activations[name]
         raise CacheError(
             f"{name!r} was not cached{nearest(name, self._activations)}; "
             f"{len(self)} activations are, ask run_with_cache for more with names_filter"
         )
+
+    def _name(self, key: str | tuple[str, int] | tuple[str, int, str]) -> str:
+        return self._long_name(*key) if isinstance(key, tuple) else key
 
     def _long_name(self, short: str, layer: int, part: str | None = None) -> str:
         """Expand (``"resid_post"``, 3) or (``"scale"``, 3, ``"ln1"``); a negative layer counts from the end."""
@@ -63,7 +67,11 @@ class ActivationCache(Mapping[str, Tensor]):
         return len(self._activations)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._activations
+        return self._name(key) in self._activations  # type: ignore[arg-type]
+
+    def get(self, key: str | tuple[str, int] | tuple[str, int, str], default: Any = None) -> Any:
+        """Return an activation, or ``default`` where it was not cached."""
+        return self[key] if key in self else default
 
     def __repr__(self) -> str:
         megabytes = sum(value.untyped_storage().nbytes() for value in self.values()) / 1e6

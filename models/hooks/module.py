@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from models.config import StackConfig
-from models.errors import HookError, HookNeverFired, NonFiniteError, UnknownHook, nearest
+from models.errors import HookError, HookNeverFired, InputError, NonFiniteError, UnknownHook, nearest
 from models.hooks.cache import ActivationCache, snapshot
 from models.hooks.names import HookNames
 from models.hooks.point import HookFunction, HookPoint, Registration, RunState
@@ -51,11 +51,11 @@ class HookedModule(nn.Module, ABC):
     @contextmanager
     def _at(self, positions: Int[Tensor, "batch pos"]) -> Iterator[None]:
         """Tell the hook points, for the length of a pass, where its columns stand."""
-        self.run_state.positions = positions
+        before, self.run_state.positions = self.run_state.positions, positions
         try:
             yield
         finally:
-            self.run_state.positions = None
+            self.run_state.positions = before
 
     @property
     def hook_dict(self) -> dict[str, HookPoint]:
@@ -64,9 +64,9 @@ class HookedModule(nn.Module, ABC):
 
     def _matching(self, wanted: NameFilter) -> list[str]:
         """Return the names a filter selects. Raises UnknownHook where there are none."""
-        names = self.hook_names()
+        names = self._points
         if isinstance(wanted, str):
-            if wanted not in self._points:
+            if wanted not in names:
                 raise UnknownHook(
                     f"no hook {wanted!r} in this model{nearest(wanted, names)}; hook_names() lists all {len(names)}"
                 )
@@ -81,7 +81,7 @@ class HookedModule(nn.Module, ABC):
     def _select(self, names_filter: NamesFilter) -> list[str]:
         if names_filter is None:
             return list(self.hook_names())
-        if isinstance(names_filter, str) or callable(names_filter):
+        if isinstance(names_filter, str) or not isinstance(names_filter, Iterable):
             names_filter = [names_filter]
         selected = {name for wanted in names_filter for name in self._matching(wanted)}
         if not selected:
@@ -92,10 +92,7 @@ class HookedModule(nn.Module, ABC):
     def _attached(self, kind: str, hooks: Iterable[Hook]) -> Iterator[None]:
         """Attach functions to the list ``kind`` of their points; on leaving, remove them and check that all fired."""
         attached: list[tuple[HookPoint, Registration]] = []
-        resolved = [(self._points[name], fn) for wanted, fn in hooks for name in self._matching(wanted)]
-        for _, fn in resolved:
-            if not callable(fn):
-                raise HookError(f"a hook is a pair (name, function); got {type(fn).__name__} for the function")
+        resolved = [(self._points[name], fn) for wanted, fn in _pairs(hooks) for name in self._matching(wanted)]
         try:
             for point, fn in resolved:
                 registration = Registration(fn)
@@ -145,7 +142,8 @@ class HookedModule(nn.Module, ABC):
         Args:
             fwd_hooks: pairs ``(name, fn)``; a name may be a function of names. ``fn(value, hook)`` gets a copy it
                 may write to; it returns the replacement, or None.
-            bwd_hooks: the same for gradients; ``fn(grad, hook)`` returns a replacement, or None.
+            bwd_hooks: the same for gradients, ``fn(grad, hook)``; they act whenever a loss computed inside the block
+                is differentiated, be it after the block.
 
         Raises:
             UnknownHook: a name that the model does not have.
@@ -204,7 +202,7 @@ class HookedModule(nn.Module, ABC):
                 return value
             axes = specs[name].axes
             axis = axes.index("pos") if "pos" in axes else axes.index("query_pos")
-            return value.select(axis, pos_slice) if isinstance(pos_slice, int) else _sliced(value, axis, pos_slice)
+            return _at_positions(value, axis, pos_slice)
 
         def keep(value: Tensor, hook: HookPoint) -> None:
             kept = snapshot(trim(hook.name, value))
@@ -248,6 +246,8 @@ class HookedModule(nn.Module, ABC):
 
     def _is_before(self, name: str, stop_at_layer: int) -> bool:
         layer = self._points[name].layer
+        if stop_at_layer < 0:
+            stop_at_layer += 1 + max((point.layer for point in self._points.values() if point.layer is not None))
         return not name.startswith("ln_final") if layer is None else layer < stop_at_layer
 
     @torch.no_grad()
@@ -277,7 +277,21 @@ class HookedModule(nn.Module, ABC):
         return ", ".join(bad[:5]) or "none"
 
 
-def _sliced(value: Tensor, axis: int, which: slice) -> Tensor:
-    index = [slice(None)] * value.ndim
-    index[axis] = which
-    return value[tuple(index)]
+def _pairs(hooks: Iterable[Hook]) -> Iterator[Hook]:
+    for hook in hooks:
+        if not isinstance(hook, (tuple, list)) or len(hook) != 2 or not callable(hook[1]):
+            raise HookError(f"hooks are a list of pairs (name, function); got {hook!r} for a pair")
+        yield hook[0], hook[1]
+
+
+def _at_positions(value: Tensor, axis: int, which: slice | int) -> Tensor:
+    """Keep some positions of an axis; an int drops the axis. Raises InputError where nothing is left."""
+    n = value.shape[axis]
+    if isinstance(which, int):
+        if not -n <= which < n:
+            raise InputError(f"pos_slice is {which}; this run has the positions 0 to {n - 1}")
+        return value.select(axis, which)
+    kept = value[(slice(None),) * axis + (which,)]
+    if not kept.shape[axis]:
+        raise InputError(f"pos_slice is {which}, which selects none of the positions 0 to {n - 1}")
+    return kept

@@ -5,7 +5,8 @@ Four kinds of function can be attached, all by ``HookedModule``'s context manage
 * an **edit** ``fn(value, hook) -> Tensor | None`` gets a copy of its own, so that it may write in place; what it
   returns (or, for None, the copy) goes on;
 * a **reader** is one of our own that only looks; it sees the value itself;
-* a **backward hook** ``fn(grad, hook) -> Tensor | None`` sees the gradient of everything downstream of this point;
+* a **backward hook** ``fn(grad, hook) -> Tensor | None`` does to the gradient of the output with respect to this
+  point what an edit does to the value; it belongs to the graph of the runs made while it was attached;
 * a **tracker** collects the value as a node of the autograd graph, to differentiate with respect to it.
 
 Without any of them the point is the identity and costs one Python call.
@@ -92,12 +93,16 @@ class HookPoint(nn.Module):
 
     def _edit(self, value: Tensor, registration: Registration) -> Tensor:
         registration.fired = True
+        return self._replacement(registration.fn, value, "hook")
+
+    def _replacement(self, fn: HookFunction, value: Tensor, kind: str) -> Tensor:
+        """Call ``fn`` on a copy of its own and return what goes on: what it returned or, for None, the copy."""
         own = value.clone(memory_format=torch.contiguous_format)
-        returned = registration.fn(own, hook=self)
+        returned = fn(own, hook=self)
         changed = own if returned is None else returned
         if not isinstance(changed, Tensor):
             raise HookShapeError(
-                f"the hook at {self.name} returned {type(changed).__name__}; expected a tensor of shape "
+                f"the {kind} at {self.name} returned {type(changed).__name__}; expected a tensor of shape "
                 f"{tuple(value.shape)}, or None for no replacement"
             )
         for what, got, expected in (
@@ -107,7 +112,7 @@ class HookPoint(nn.Module):
         ):
             if got != expected:
                 raise HookShapeError(
-                    f"the hook at {self.name} returned {what} {got}; expected {expected}, as it was given"
+                    f"the {kind} at {self.name} returned {what} {got}; expected {expected}, as it was given"
                 )
         return changed
 
@@ -121,20 +126,11 @@ class HookPoint(nn.Module):
             registration.fn(node, hook=self)
         for registration in self.backward:
             registration.fired = True
-            node.register_hook(self._checked_backward(registration))
+            node.register_hook(self._on_gradient(registration))
         return node
 
-    def _checked_backward(self, registration: Registration) -> Callable[[Tensor], Tensor | None]:
-        def call(grad: Tensor) -> Tensor | None:
-            changed = registration.fn(grad, hook=self)
-            if changed is not None and changed.shape != grad.shape:
-                raise HookShapeError(
-                    f"the backward hook at {self.name} returned shape {tuple(changed.shape)}; "
-                    f"expected {tuple(grad.shape)}"
-                )
-            return changed
-
-        return call
+    def _on_gradient(self, registration: Registration) -> Callable[[Tensor], Tensor]:
+        return lambda grad: self._replacement(registration.fn, grad, "backward hook")
 
     def extra_repr(self) -> str:
         return f"{self.name!r}"

@@ -8,6 +8,7 @@ modules in ``models.parts`` may trust what they are given.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
@@ -30,6 +31,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RotaryScaling:
     """How rotary frequencies are stretched for contexts longer than those first trained on.
@@ -47,8 +52,9 @@ class RotaryScaling:
     def __post_init__(self) -> None:
         if self.kind not in ("linear", "llama3"):
             raise ConfigError(f"rotary scaling kind is {self.kind!r}; expected 'linear' or 'llama3'")
-        if self.factor <= 0:
-            raise ConfigError(f"rotary scaling factor is {self.factor}; expected a positive number")
+        for name in ("factor", "low_freq", "high_freq", "original_n_ctx"):
+            if not _is_number(value := getattr(self, name)) or value <= 0:
+                raise ConfigError(f"rotary scaling {name} is {value!r}; expected a positive number")
         if self.kind == "llama3" and not self.low_freq < self.high_freq:
             raise ConfigError(f"low_freq {self.low_freq} must be below high_freq {self.high_freq}")
 
@@ -140,8 +146,12 @@ class StackConfig:
             if kind.startswith("int") and value is not None:
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                     raise ConfigError(f"{field.name} is {value!r}; expected a positive integer")
+            elif kind == "float" and not _is_number(value):
+                raise ConfigError(f"{field.name} is {value!r}; expected a number")
             elif kind == "bool" and not isinstance(value, bool):
                 raise ConfigError(f"{field.name} is {value!r}; expected True or False")
+        if self.rotary_scaling is not None and not isinstance(self.rotary_scaling, RotaryScaling):
+            raise ConfigError(f"rotary_scaling is {self.rotary_scaling!r}; expected a RotaryScaling or None")
 
     def _fill_defaults(self) -> None:
         if self.d_head is None:
@@ -213,9 +223,9 @@ class StackConfig:
             if key not in known:
                 raise ConfigError(f"{cls.__name__} has no field {key!r}{nearest(key, known)}")
         values = dict(values)
-        if isinstance(values.get("rotary_scaling"), dict):
-            values["rotary_scaling"] = RotaryScaling(**values["rotary_scaling"])
         try:
+            if isinstance(values.get("rotary_scaling"), dict):
+                values["rotary_scaling"] = RotaryScaling(**values["rotary_scaling"])
             return cls(**values)
         except TypeError as error:
             raise ConfigError(f"{cls.__name__}: {error}") from None

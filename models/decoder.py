@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.config import DecoderConfig
-from models.errors import ConfigError, InputError
+from models.errors import CacheError, ConfigError, InputError
 from models.hooks.module import HookedModule
 from models.hooks.names import HookNames, decoder_hooks
 from models.hooks.point import HookPoint
@@ -29,7 +29,7 @@ from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.rope import frequencies, rotation
 from models.text import TextInterface, Tokenizer
-from models.tokens import check_mask, check_tokens
+from models.tokens import check_loss, check_mask, check_tokens
 
 ReturnType = Literal["logits", "loss", "both"] | None
 ModelInput = str | Sequence[str] | Int[Tensor, "batch pos"] | Int[Tensor, "pos"]
@@ -68,7 +68,7 @@ class HookedDecoder(HookedModule, TextInterface):
         self.ln_final = make_norm(cfg if cfg.norm_position == "pre" else cfg.replace(norm="none", norm_position="pre"))
         self.unembed = Unembedding(cfg, self.embed)
         if cfg.positions == "rotary":
-            self.register_buffer("rotary_frequencies", frequencies(cfg), persistent=False)
+            self.rotary_frequencies = frequencies(cfg)  # no buffer: a cast of the model must not round the angles
         self._name_hook_points()
         if self.embed.W_E.device.type != "meta":
             initialise(self, cfg, 2 * cfg.n_layers, torch.Generator().manual_seed(seed))
@@ -107,6 +107,8 @@ class HookedDecoder(HookedModule, TextInterface):
         if return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
         tokens, real = self._inputs(input, attention_mask, prepend_bos)
+        if return_type in ("loss", "both") and not loss_per_token:
+            check_loss(tokens, real)
         n_blocks = self._n_blocks(stop_at_layer)
         step = self._step(tokens, real, kv_cache)
         with self._at(step.positions):
@@ -115,9 +117,10 @@ class HookedDecoder(HookedModule, TextInterface):
                 x = block(x, step, None if kv_cache is None else kv_cache.layers[layer])
             if stop_at_layer is not None:
                 return x
+            final = self.ln_final(x)
             if return_type is None:
                 return None
-            logits = self.unembed(self.ln_final(x))
+            logits = self.unembed(final)
         if return_type == "logits":
             return logits
         loss = next_token_loss(logits, tokens, real, loss_per_token)
@@ -131,7 +134,11 @@ class HookedDecoder(HookedModule, TextInterface):
         return x + self.hook_pos_embed(self.pos_embed(step.positions).expand_as(x))
 
     def _inputs(
-        self, input: ModelInput, attention_mask: Tensor | None, prepend_bos: bool | None
+        self,
+        input: ModelInput,
+        attention_mask: Tensor | None,
+        prepend_bos: bool | None,
+        padding: Literal["left", "right"] = "right",
     ) -> tuple[Tensor, Tensor | None]:
         if isinstance(input, Tensor):
             tokens = check_tokens(input, self.cfg, self.device)
@@ -141,7 +148,7 @@ class HookedDecoder(HookedModule, TextInterface):
         texts = [input] if isinstance(input, str) else input
         if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
             raise InputError(f"expected token ids or text, got {type(input).__name__}; make ids a tensor [batch, pos]")
-        tokens, real = self.to_batch(texts, prepend_bos)
+        tokens, real = self.to_batch(texts, prepend_bos, padding)
         return check_tokens(tokens, self.cfg, self.device), None if real.all() else real
 
     def _n_blocks(self, stop_at_layer: int | None) -> int:
@@ -152,10 +159,13 @@ class HookedDecoder(HookedModule, TextInterface):
             raise InputError(f"stop_at_layer is {stop_at_layer}; this model has {n_layers} layers")
         return stop_at_layer if stop_at_layer >= 0 else n_layers + stop_at_layer
 
-    def _step(self, tokens: Tensor, real: Tensor | None, kv_cache: KVCache | None) -> Step:
+    def step(self, tokens: Tensor, real: Tensor | None, kv_cache: KVCache | None = None) -> Step:
+        """Return where the columns stand and what they may see. Raises InputError beyond ``n_ctx``."""
         batch, n_new = tokens.shape
         n_past = 0
         if kv_cache is not None:
+            if len(kv_cache.layers) != self.cfg.n_layers:
+                raise CacheError(f"the KV cache has {len(kv_cache.layers)} layers, this model {self.cfg.n_layers}")
             n_past = kv_cache.length
             real = kv_cache.extend(real, batch, n_new)
         positions = absolute_positions(real, n_new, tokens.device, offset=n_past)

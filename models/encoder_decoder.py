@@ -30,7 +30,7 @@ from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.rope import frequencies, rotation
 from models.text import TextInterface, Tokenizer
-from models.tokens import check_mask, check_tokens
+from models.tokens import check_loss, check_mask, check_tokens
 
 ReturnType = Literal["logits", "loss", "both"] | None
 
@@ -72,7 +72,7 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
             self.hook_source_pos_embed = HookPoint()
             self.hook_target_pos_embed = HookPoint()
         elif cfg.positions == "rotary":
-            self.register_buffer("rotary_frequencies", frequencies(cfg), persistent=False)
+            self.rotary_frequencies = frequencies(cfg)  # no buffer: a cast of the model must not round the angles
         self.encoder = nn.ModuleList(Block(cfg) for _ in range(cfg.n_encoder_layers))
         self.decoder = nn.ModuleList(Block(cfg, cross=True) for _ in range(cfg.n_decoder_layers))
         final = cfg if cfg.norm_position == "pre" else cfg.replace(norm="none", norm_position="pre")
@@ -113,6 +113,8 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
             raise InputError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
         target = check_tokens(target, self.cfg, self.device)
         real = check_mask(target_mask, target)
+        if return_type in ("loss", "both") and not loss_per_token:
+            check_loss(target, real)
         memory = self.encode(source, source_mask)
         if memory.states.shape[0] != target.shape[0]:
             raise InputError(f"the source is a batch of {memory.states.shape[0]}, the target one of {target.shape[0]}")

@@ -94,7 +94,7 @@ def generate(
 
     Args:
         model: a decoder; hooks attached to it stay live.
-        input: ids ``[batch, pos]``, or text. Prompts of different length go in padded on the left, with their mask.
+        input: ids ``[batch, pos]``, or text. Ids of different length go in padded on the left, with their mask.
         max_new_tokens: how many tokens to add.
         temperature: 0 is greedy.
         top_k, top_p: see ``prune_logits``.
@@ -109,7 +109,9 @@ def generate(
         InputError: right-padded prompts, options out of range, more than ``n_ctx`` tokens.
     """
     check_sampling(temperature, top_k, top_p, max_new_tokens)
-    tokens, real = model._inputs(input, attention_mask, prepend_bos)
+    if stop_token is not None and not 0 <= stop_token < model.cfg.d_vocab:
+        raise InputError(f"stop_token is {stop_token}; this vocabulary is 0 to {model.cfg.d_vocab - 1}")
+    tokens, real = model.prepare(input, attention_mask, prepend_bos, padding="left")
     if real is not None and not real[:, -1].all():
         raise InputError("a prompt ends in padding; to continue prompts of different length, pad them on the left")
     longest = tokens.shape[1] if real is None else int(real.sum(1).max())

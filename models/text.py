@@ -70,6 +70,9 @@ class SymbolTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
+        for i in ids:
+            if not 0 <= i <= self.bos_token_id:
+                raise InputError(f"id {i} is not in this model's vocabulary, 0 to {self.bos_token_id}")
         return "".join("<bos>" if i == self.bos_token_id else self.symbols[i] for i in ids)
 
 
@@ -118,11 +121,14 @@ class TextInterface:
         return torch.tensor(rows, device=self.device)
 
     def to_batch(
-        self, texts: Sequence[str], prepend_bos: bool | None = None, padding: Literal["left", "right"] = "right"
+        self, texts: str | Sequence[str], prepend_bos: bool | None = None, padding: Literal["left", "right"] = "right"
     ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Return token ids and the attention mask of texts of any lengths, padded on one side."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
         if not texts:
             raise InputError("no texts were given")
+        if padding not in ("left", "right"):
+            raise InputError(f"padding is {padding!r}; expected 'left' or 'right'")
         rows = [encode(self.tokenizer, text, prepend_bos) for text in texts]
         width = max(len(row) for row in rows)
         tokens = torch.zeros(len(rows), width, dtype=torch.long)
@@ -150,19 +156,23 @@ class TextInterface:
 
     def to_single_token(self, text: str) -> int:
         """Return the id of a text that is exactly one token. Raises InputError where it is not."""
-        ids = encode(self.tokenizer, text, prepend_bos=False)
+        if self.tokenizer is None:
+            raise TokenizerMissing("this model has no tokenizer, so text has no ids")
+        ids = self.tokenizer.encode(text)
         if len(ids) != 1:
             raise InputError(f"{text!r} is {len(ids)} tokens, {self.to_str_tokens(ids)}; a single token is needed")
         return ids[0]
 
 
 def _ids(tokens: Tensor | Sequence[int] | int) -> list[int]:
-    if isinstance(tokens, int):
-        return [tokens]
-    if isinstance(tokens, Tensor):
-        if tokens.ndim == 2 and tokens.shape[0] == 1:
-            tokens = tokens[0]
-        if tokens.ndim > 1:
-            raise InputError(f"one sequence of ids is needed; got a tensor of shape {tuple(tokens.shape)}")
-        return tokens.reshape(-1).tolist()
-    return [int(i) for i in tokens]
+    try:
+        ids = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"one sequence of ids is needed; got {tokens!r}") from None
+    if ids.ndim == 2 and ids.shape[0] == 1:
+        ids = ids[0]
+    if ids.ndim > 1:
+        raise InputError(f"one sequence of ids is needed; got one of shape {tuple(ids.shape)}")
+    if ids.is_floating_point() and ids.numel():
+        raise InputError(f"token ids are {ids.dtype}; expected integers")
+    return ids.reshape(-1).tolist()

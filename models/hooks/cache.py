@@ -71,7 +71,7 @@ class ActivationCache(Mapping[str, Tensor]):
 
     def get(self, key: str | tuple[str, int] | tuple[str, int, str], default: Any = None) -> Any:
         """Return an activation, or ``default`` where it was not cached."""
-        return self[key] if key in self else default
+        return self._activations.get(self._name(key), default)
 
     def __repr__(self) -> str:
         megabytes = sum(value.untyped_storage().nbytes() for value in self.values()) / 1e6

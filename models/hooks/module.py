@@ -247,7 +247,7 @@ class HookedModule(nn.Module, ABC):
     def _is_before(self, name: str, stop_at_layer: int) -> bool:
         layer = self._points[name].layer
         if stop_at_layer < 0:
-            stop_at_layer += 1 + max((point.layer for point in self._points.values() if point.layer is not None))
+            stop_at_layer += 1 + max(point.layer for point in self._points.values() if point.layer is not None)
         return not name.startswith("ln_final") if layer is None else layer < stop_at_layer
 
     @torch.no_grad()

@@ -102,9 +102,8 @@ class Attention(nn.Module):
         k = self.hook_k(self._project(self.k, k_input))
         v = self.hook_v(self._project(self.v, v_input))
         if self.rotary:
-            assert step.rotation is not None
-            q = self.hook_rot_q(rotate(q, step.rotation, self.rotary_layout))
-            k = self.hook_rot_k(rotate(k, step.rotation, self.rotary_layout))
+            q = self.hook_rot_q(self.rotate(q, step.rotation))
+            k = self.hook_rot_k(self.rotate(k, step.rotation))
         if past is not None:
             k, v = past.append(k, v)
         z = self.hook_z(self.attend(q, k, v, step.mask))
@@ -117,6 +116,12 @@ class Attention(nn.Module):
         out = einsum(x, weight, "batch pos head d_model, head d_model d_head -> batch pos head d_head")
         return out if linear.bias is None else out + linear.bias.unflatten(0, (-1, self.d_head))
 
+    def rotate(
+        self, x: Float[Tensor, "*batch pos head d_head"], turn: Rotation | None
+    ) -> Float[Tensor, "*batch pos head d_head"]:
+        """Turn queries or keys by their positions; without rotary positions, return them as they are."""
+        return rotate(x, turn, self.rotary_layout) if self.rotary and turn is not None else x
+
     def attend(
         self,
         q: Float[Tensor, "batch pos head d_head"],
@@ -127,7 +132,7 @@ class Attention(nn.Module):
         """Return each head's weighted sum of values: fused, or step by step where scores or pattern are hooked."""
         if not (self.hook_attn_scores.in_use or self.hook_pattern.in_use):
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-            grouped = self.n_kv_heads != self.n_heads
+            grouped = q.shape[1] != k.shape[1]
             z = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, enable_gqa=grouped
             )

@@ -90,6 +90,10 @@ class Block(nn.Module):
         """Return what attention writes after reading ``resid_pre``."""
         return self.hook_attn_out(self.attn(*self._attention_inputs(resid_pre), step, past))
 
+    def attention_read(self, attn_in: Tensor) -> Float[Tensor, "batch pos d_model"]:
+        """Return what queries, keys and values are projected from."""
+        return self.ln1(attn_in) if self.pre_norm else attn_in
+
     def add_attention(self, resid_pre: Tensor, attn_out: Tensor) -> Float[Tensor, "batch pos d_model"]:
         """Return the stream after attention's write (and, post-norm, its norm)."""
         return resid_pre + attn_out if self.pre_norm else self.ln1(resid_pre + attn_out)
@@ -109,13 +113,16 @@ class Block(nn.Module):
 
     def add_mlp(self, resid_mid: Tensor) -> Float[Tensor, "batch pos d_model"]:
         """Return the stream leaving the block."""
-        resid_post = resid_mid + self.mlp_out(resid_mid)
-        return self.hook_resid_post(resid_post if self.pre_norm else self.ln2(resid_post))
+        return self.hook_resid_post(self.add_mlp_out(resid_mid, self.mlp_out(resid_mid)))
+
+    def add_mlp_out(self, resid_mid: Tensor, mlp_out: Tensor) -> Float[Tensor, "batch pos d_model"]:
+        """Return the stream after the MLP's write (and, post-norm, its norm)."""
+        return resid_mid + mlp_out if self.pre_norm else self.ln2(resid_mid + mlp_out)
 
     def _attention_inputs(self, resid_pre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what queries, keys and values read: one tensor, or per head where a hook acts on that head's copy."""
         attn_in = self.attn.hook_attn_in(resid_pre)
-        shared = self.ln1(attn_in) if self.pre_norm else attn_in
+        shared = self.attention_read(attn_in)
 
         def read(point: HookPoint, n_heads: int) -> Tensor:
             if not point.in_use:

@@ -19,6 +19,10 @@ class LayerKV:
         self.k: Float[Tensor, "batch pos kv_head d_head"] | None = None
         self.v: Float[Tensor, "batch pos kv_head d_head"] | None = None
 
+    @property
+    def n_columns(self) -> int:
+        return 0 if self.k is None else self.k.shape[1]
+
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add new columns and return all so far."""
         if self.k is not None and self.v is not None:
@@ -38,8 +42,14 @@ class KVCache:
     def extend(self, real: Bool[Tensor, "batch pos"] | None, batch: int, n_new: int) -> Bool[Tensor, "..."] | None:
         """Count new columns in; return the mask over all columns, or None where all are real.
 
-        Raises CacheError where the batch differs from the one before.
+        Raises CacheError where the batch differs from the one before, or where a run before this one left some
+        layers behind.
         """
+        if any(layer.n_columns != self.length for layer in self.layers):
+            raise CacheError(
+                f"the KV cache counts {self.length} columns and its layers hold {[x.n_columns for x in self.layers]}: "
+                "a run with it failed or stopped at a layer; start a new one"
+            )
         before = self.layers[0].k
         if before is not None and before.shape[0] != batch:
             raise CacheError(f"the KV cache holds a batch of {before.shape[0]}, the new tokens a batch of {batch}")

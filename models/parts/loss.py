@@ -14,13 +14,15 @@ def next_token_loss(
     real: Bool[Tensor, "batch pos"] | None = None,
     per_token: bool = False,
 ) -> Float[Tensor, ""] | Float[Tensor, "batch pos-1"]:
-    """Return the mean over all real (token, next token) pairs, or each pair's loss.
+    """Return the mean over all real (token, next token) pairs, or each pair's loss, at least in float32.
 
     Args:
         real: False where a column is padding; a pair counts where both its tokens are real.
         per_token: return ``[batch, pos - 1]``, NaN for pairs that do not count.
     """
-    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    logits = logits[:, :-1].flatten(0, 1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = F.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
     loss = loss.view(tokens.shape[0], -1)
     if real is None:
         return loss if per_token else loss.mean()

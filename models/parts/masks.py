@@ -1,7 +1,7 @@
 """Who may see whom: the one place where masks are made.
 
-A query at column i sees the key at column j when j <= i (causal), j is a real token (padding), and i - j is below the
-sliding window. Columns and positions differ by the padding only, so differences between real tokens agree.
+A query at column i sees the key at column j when j <= i (causal), j is a real token (padding), and fewer than
+``window`` real tokens stand between them, the query counted (sliding window).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -32,6 +32,14 @@ class AttentionMask:
             future = torch.ones(n_query, n_key, dtype=torch.bool, device=scores.device).triu(1)
             return scores.masked_fill(future, -torch.inf)
         return scores
+
+    def rows(self, columns: Int[Tensor, "row"], n_key: int) -> AttentionMask:
+        """Return the mask of some query columns against the first ``n_key`` keys."""
+        if self.allowed is not None:
+            return AttentionMask(self.allowed[:, :, columns, :n_key], causal=False)
+        keys = torch.arange(n_key, device=columns.device)
+        allowed = columns[:, None] >= keys
+        return AttentionMask(None if not self.causal or bool(allowed.all()) else allowed[None, None], causal=False)
 
 
 EVERYTHING = AttentionMask(None, causal=False)
@@ -64,10 +72,11 @@ def causal_mask(
     distance = queries[:, None] - keys
     allowed = distance >= 0
     if window is not None:
-        allowed = allowed & (distance < window)
+        positions = keys if real is None else real.long().cumsum(-1)  # from 1; only differences count
+        allowed = allowed & (positions[..., n_key - n_query :, None] - positions[..., None, :] < window)
     if real is None:
         return AttentionMask(allowed[None, None], causal=False)
-    allowed = (allowed & real[:, None, :]) | (distance == 0)
+    allowed = (allowed & real[:, None]) | (distance == 0)
     return AttentionMask(allowed[:, None], causal=False)
 
 

@@ -1,0 +1,15 @@
+"""Results to figures: each function takes a result and returns a ``matplotlib.figure.Figure``."""
+
+from interp.plots.attention_patterns import plot_attention_patterns
+from interp.plots.head_scores import plot_head_scores
+from interp.plots.style import printable, style_file, styled_figure
+from interp.plots.token_loss import plot_token_loss
+
+__all__ = [
+    "plot_attention_patterns",
+    "plot_head_scores",
+    "plot_token_loss",
+    "printable",
+    "style_file",
+    "styled_figure",
+]

@@ -1,0 +1,74 @@
+"""The look of every figure: a style of our own, a light and a dark one, and text that any font can show.
+
+A figure is a ``matplotlib.figure.Figure``; the global state of pyplot is never touched. Artists take their style when
+they are made, so a figure is made and drawn once inside ``styled_figure``, and may be saved anywhere.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+import matplotlib
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+
+FONT = "DejaVu Sans"  # comes with matplotlib, so a figure looks the same everywhere
+MISSING = "\u25a1"
+_SHOWN = {" ": "\u2423", "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
+
+
+def style_file(dark: bool = False) -> Path:
+    """Return the path of the style, for ``matplotlib.style.use`` or ``matplotlib.rc_context(fname=...)``."""
+    return Path(__file__).with_name("residscope-dark.mplstyle" if dark else "residscope.mplstyle")
+
+
+@contextmanager
+def styled_figure(width: float, height: float, *, dark: bool = False) -> Iterator[Figure]:
+    """Give a figure of ``width`` × ``height`` inches in our style; global settings are as before afterwards."""
+    with matplotlib.rc_context(fname=style_file(dark)):
+        figure = Figure(figsize=(width, height))
+        yield figure
+        figure.draw_without_rendering()  # tick labels are made, and take their style, when first drawn
+
+
+def palette(index: int) -> str:
+    """Return a colour of the style in force; ``"C1"`` itself would be looked up anew when the figure is saved."""
+    return to_hex(f"C{index}")
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    return frozenset(get_font(findfont(FONT)).get_charmap())
+
+
+def printable(token: str, longest: int = 12) -> str:
+    """Return a token as a label: spaces and line ends made visible, what the font lacks as a box, cut to a length.
+
+    >>> printable(" the"), printable("a\\n"), printable("internationalisation")
+    ('␣the', 'a↵', 'internation…')
+    """
+    shown = []
+    for character in token[: longest + 1]:
+        if character in _SHOWN:
+            shown.append(_SHOWN[character])
+        elif unicodedata.category(character)[0] in "CZ" or ord(character) not in _glyphs():
+            shown.append(MISSING)
+        else:
+            shown.append(character)
+    text = "".join(shown)
+    return text if len(text) <= longest else text[: longest - 1] + "\u2026"
+
+
+def tick_step(count: int, inches: float, points: float = 9.0) -> int:
+    """Return k so that labels at every k-th of ``count`` places along ``inches`` stand ``points`` apart or more.
+
+    >>> tick_step(12, 3.0), tick_step(101, 3.0)
+    (1, 5)
+    """
+    return max(1, ceil(count * points / (72 * inches)))

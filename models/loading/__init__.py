@@ -1,5 +1,6 @@
 """Getting a model: from a shipped toy, Hugging Face, a GGUF file or a TransformerLens bridge."""
 
+from models.loading.load import load_model
 from models.loading.native import load_native, read_record, save_native
 
-__all__ = ["load_native", "read_record", "save_native"]
+__all__ = ["load_model", "load_native", "read_record", "save_native"]

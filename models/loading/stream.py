@@ -35,12 +35,15 @@ class TensorSource(Protocol):
     def read(self, name: str) -> Tensor: ...
 
 
+Transform = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a checkpoint tensor, or a part of it, goes: ``parameter = transform(tensor)``."""
 
     parameter: str
-    transform: Callable[[Tensor], Tensor] | None = None
+    transform: Transform | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,42 @@ class Adapter:
                 f"{source.origin}: {'; '.join(problems)}. Does the configuration belong to this checkpoint?"
             )
         return [name for name in self.places if name in found]
+
+
+def adapter(
+    model: HookedDecoder,
+    locate: Callable[[str], tuple[str, Transform | None]],
+    *,
+    tied_copy: str,
+    ignored: re.Pattern[str] | None = None,
+) -> Adapter:
+    """Return the adapter that finds each parameter of ``model`` in the checkpoint.
+
+    Args:
+        model: gives the parameters to be filled.
+        locate: from our parameter's name to the checkpoint tensor it comes from, and how.
+        tied_copy: the unembedding's name; a tied model may have it, and then it must equal the embedding.
+        ignored: see ``Adapter``.
+    """
+    places: dict[str, tuple[Place, ...]] = {}
+    for ours, _ in model.named_parameters():
+        theirs, transform = locate(ours)
+        places[theirs] = (*places.get(theirs, ()), Place(ours, transform))
+    if not model.cfg.tied:
+        return Adapter(places, ignored=ignored)
+    places[tied_copy] = (Place("embed.W_E"),)
+    return Adapter(places, optional=frozenset({tied_copy}), ignored=ignored)
+
+
+def block_part(ours: str) -> tuple[int, str, str]:
+    """Split the name of a parameter inside a block.
+
+    >>> block_part("blocks.3.attn.q.bias"), block_part("blocks.0.ln1.w")
+    ((3, 'attn.q', 'bias'), (0, 'ln1', 'weight'))
+    """
+    _, layer, rest = ours.split(".", 2)
+    part, _, kind = rest.rpartition(".")
+    return int(layer), part, {"w": "weight", "b": "bias"}.get(kind, kind)
 
 
 def _some(names: list[str], n: int = 6) -> str:

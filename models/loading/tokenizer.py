@@ -1,0 +1,75 @@
+"""Hugging Face tokenizers behind the ``Tokenizer`` protocol of ``models.text``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from models.errors import InputError, LoadError
+from models.loading.quiet import quiet
+
+_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+class PretrainedTokenizer:
+    """A tokenizer of the ``transformers`` library.
+
+    Args:
+        inner: the library's tokenizer.
+
+    Attributes:
+        bos_token_id: the BOS it declares, or None.
+        prepends_bos: measured: whether its own encoding of a text leads with BOS.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.bos_token_id: int | None = inner.bos_token_id
+        plain, own = self.encode("0"), list(inner.encode("0"))
+        self.prepends_bos = self.bos_token_id is not None and own[: len(plain) + 1] == [self.bos_token_id, *plain]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``, without anything added. Raises InputError where it has no ids for it."""
+        try:
+            return list(self.inner.encode(text, add_special_tokens=False, verbose=False))
+        except Exception as error:  # the Rust tokenizers raise plain Exception for a symbol outside their vocabulary
+            raise InputError(f"the tokenizer cannot encode {text!r}: {error}") from None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ``ids``, special tokens shown.
+
+        A lone token shows what it is in running text: with its leading space, as U+FFFD where it is a fragment of a
+        character's bytes, and as ``<id 123>`` where the vocabulary has no such token.
+        """
+        ids = [int(i) for i in ids]
+        text = self.inner.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if len(ids) != 1:
+            return text
+        piece = self.inner.convert_ids_to_tokens(ids[0])
+        if piece is None:
+            return f"<id {ids[0]}>"
+        return f" {text}" if piece.startswith("▁") and not text.startswith(" ") else text
+
+
+def from_folder(folder: Path) -> PretrainedTokenizer | None:
+    """Return a folder's tokenizer, or None where it has no tokenizer files."""
+    if not any((folder / name).is_file() for name in _FILES):
+        return None
+    return _load(folder, str(folder))
+
+
+def from_gguf(path: Path) -> PretrainedTokenizer:
+    """Return the tokenizer inside a GGUF file."""
+    return _load(path.parent, str(path), gguf_file=path.name)
+
+
+def _load(folder: Path, origin: str, **options: str) -> PretrainedTokenizer:
+    with quiet():
+        from transformers import AutoTokenizer
+
+        try:
+            return PretrainedTokenizer(AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **options))
+        except Exception as error:  # whatever the library meets in a broken file, of any type
+            reason = " ".join(str(error).split())[:200]
+            raise LoadError(f"the tokenizer of {origin} cannot be read: {type(error).__name__}: {reason}") from error

@@ -106,7 +106,7 @@ class HookedDecoder(HookedModule, TextInterface):
         """
         if return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
-        tokens, real = self._inputs(input, attention_mask, prepend_bos)
+        tokens, real = self.prepare(input, attention_mask, prepend_bos)
         if return_type in ("loss", "both") and not loss_per_token:
             check_loss(tokens, real)
         n_blocks = self._n_blocks(stop_at_layer)
@@ -133,13 +133,14 @@ class HookedDecoder(HookedModule, TextInterface):
             return x
         return x + self.hook_pos_embed(self.pos_embed(step.positions).expand_as(x))
 
-    def _inputs(
+    def prepare(
         self,
         input: ModelInput,
-        attention_mask: Tensor | None,
-        prepend_bos: bool | None,
+        attention_mask: Tensor | None = None,
+        prepend_bos: bool | None = None,
         padding: Literal["left", "right"] = "right",
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"] | None]:
+        """Return checked token ids, and which of them are real (None for all). Raises InputError."""
         if isinstance(input, Tensor):
             tokens = check_tokens(input, self.cfg, self.device)
             return tokens, check_mask(attention_mask, tokens)

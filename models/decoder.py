@@ -110,7 +110,7 @@ class HookedDecoder(HookedModule, TextInterface):
         if return_type in ("loss", "both") and not loss_per_token:
             check_loss(tokens, real)
         n_blocks = self._n_blocks(stop_at_layer)
-        step = self._step(tokens, real, kv_cache)
+        step = self.step(tokens, real, kv_cache)
         with self._at(step.positions):
             x = self.embedded(tokens, step)
             for layer, block in enumerate(self.blocks[:n_blocks]):

@@ -79,7 +79,7 @@ class Result(ABC):
         return cls.from_dict(values)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.to_dict() == other.to_dict()  # type: ignore[attr-defined]
+        return type(other) is type(self) and self.to_dict() == other.to_dict()
 
 
 @dataclass(frozen=True)

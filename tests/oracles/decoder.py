@@ -1,12 +1,13 @@
 """The slow, obvious decoder: one sequence, one head, one query at a time, in float64, with every activation by name.
 
-It reads a ``HookedDecoder``'s weights by name and shares no code with it.
+It reads a ``HookedDecoder``'s weights by name and shares no code with it. What is added to an activation goes on to
+everything that is computed from it, so that the effect of an edit is known too.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -15,10 +16,13 @@ from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 
 
-def decode(model: HookedDecoder, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return logits ``[batch, pos, d_vocab]`` and every hook's activation."""
+def decode(
+    model: HookedDecoder, tokens: Tensor, added: Mapping[str, Tensor] | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return logits ``[batch, pos, d_vocab]`` and every hook's activation, with ``added`` added to those it names."""
     weights = {name: value.double() for name, value in model.state_dict().items()}
-    runs = [_Run(model.cfg, weights) for _ in tokens]
+    added = added or {}
+    runs = [_Run(model.cfg, weights, {name: value[i] for name, value in added.items()}) for i in range(tokens.shape[0])]
     logits = torch.stack([run.logits(row.tolist()) for run, row in zip(runs, tokens, strict=True)])
     return logits, {name: torch.stack([run.seen[name] for run in runs]) for name in runs[0].seen}
 
@@ -26,11 +30,13 @@ def decode(model: HookedDecoder, tokens: Tensor) -> tuple[Tensor, dict[str, Tens
 class _Run:
     """One sequence through one model."""
 
-    def __init__(self, cfg: DecoderConfig, weights: dict[str, Tensor]) -> None:
-        self.cfg, self.weights = cfg, weights
+    def __init__(self, cfg: DecoderConfig, weights: dict[str, Tensor], added: dict[str, Tensor]) -> None:
+        self.cfg, self.weights, self.added = cfg, weights, added
         self.seen: dict[str, Tensor] = {}
 
     def see(self, name: str, value: Tensor) -> Tensor:
+        if name in self.added:
+            value = value + self.added[name]
         self.seen[name] = value
         return value
 
@@ -60,71 +66,86 @@ class _Run:
         return logits + self.weights["unembed.bias"] if cfg.unembed_bias else logits
 
     def block(self, name: str, pre: Tensor) -> Tensor:
-        cfg = self.cfg
-        self.see(f"{name}.hook_resid_pre", pre)
-        for reader, n_heads in (("q", cfg.n_heads), ("k", cfg.n_kv_heads), ("v", cfg.n_kv_heads)):
-            self.see(f"{name}.hook_{reader}_input", torch.stack([pre] * n_heads, dim=1))
-        self.see(f"{name}.attn.hook_attn_in", pre)
-        reads_normalised = cfg.norm_position == "pre"
-        attn_out = self.attention(f"{name}.attn", self.norm(f"{name}.ln1", pre) if reads_normalised else pre)
-        self.see(f"{name}.hook_attn_out", attn_out)
-        if cfg.parallel:
-            post = pre + attn_out + self.mlp(name, pre)
-            return self.see(f"{name}.hook_resid_post", post)
+        pre = self.see(f"{name}.hook_resid_pre", pre)
+        attn_out = self.see(f"{name}.hook_attn_out", self.attention(name, pre))
+        reads_normalised = self.cfg.norm_position == "pre"
+        if self.cfg.parallel:
+            return self.see(f"{name}.hook_resid_post", pre + attn_out + self.mlp(name, pre))
         mid = pre + attn_out if reads_normalised else self.norm(f"{name}.ln1", pre + attn_out)
-        if cfg.attn_only:
+        if self.cfg.attn_only:
             return self.see(f"{name}.hook_resid_post", mid)
-        self.see(f"{name}.hook_resid_mid", mid)
+        mid = self.see(f"{name}.hook_resid_mid", mid)
         post = mid + self.mlp(name, mid)
         return self.see(f"{name}.hook_resid_post", post if reads_normalised else self.norm(f"{name}.ln2", post))
 
-    def norm(self, name: str, x: Tensor) -> Tensor:
+    def norm(self, name: str, x: Tensor, hooked: bool = True) -> Tensor:
         if self.cfg.norm == "none":
             return x
         gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
-        scales, normalized = [], []
-        for row in x:
-            centred = row - sum(row) / len(row) if self.cfg.norm == "layer" else row
-            scales.append(torch.sqrt(sum(centred**2) / len(row) + self.cfg.norm_eps)[None])
-            normalized.append(centred / scales[-1])
-        self.see(f"{name}.hook_scale", torch.stack(scales))
-        out = gain * self.see(f"{name}.hook_normalized", torch.stack(normalized))
+        centred = torch.stack([row - row.sum() / len(row) for row in x]) if self.cfg.norm == "layer" else x
+        scale = torch.stack([torch.sqrt((row**2).sum() / len(row) + self.cfg.norm_eps)[None] for row in centred])
+        if hooked:
+            scale = self.see(f"{name}.hook_scale", scale)
+        normalized = centred / scale
+        if hooked:
+            normalized = self.see(f"{name}.hook_normalized", normalized)
+        out = gain * normalized
         return out if bias is None else out + bias
 
-    def attention(self, name: str, x: Tensor) -> Tensor:
-        cfg = self.cfg
-        n = len(x)
-        q = self.see(f"{name}.hook_q", self.linear(f"{name}.q", x).view(n, cfg.n_heads, cfg.d_head))
-        k = self.see(f"{name}.hook_k", self.linear(f"{name}.k", x).view(n, cfg.n_kv_heads, cfg.d_head))
-        v = self.see(f"{name}.hook_v", self.linear(f"{name}.v", x).view(n, cfg.n_kv_heads, cfg.d_head))
+    def attention(self, block: str, x: Tensor) -> Tensor:
+        cfg, name = self.cfg, f"{block}.attn"
+        n, group_size = len(x), cfg.n_heads // cfg.n_kv_heads
+        x = self.see(f"{name}.hook_attn_in", x)
+        normed = self.norm(f"{block}.ln1", x) if cfg.norm_position == "pre" else x
+        q = self.projected(block, "q", x, normed, cfg.n_heads)
+        k = self.projected(block, "k", x, normed, cfg.n_kv_heads)
+        v = self.projected(block, "v", x, normed, cfg.n_kv_heads)
         if cfg.positions == "rotary":
             q = self.see(f"{name}.hook_rot_q", rotated(q, cfg))
             k = self.see(f"{name}.hook_rot_k", rotated(k, cfg))
-        W_O = self.weights[f"{name}.o.weight"]
-        per_head = defaultdict(list)
+
+        scores = torch.full((cfg.n_heads, n, n), -math.inf, dtype=torch.float64)
         for head in range(cfg.n_heads):
-            kv_head = head // (cfg.n_heads // cfg.n_kv_heads)
-            scores = torch.full((n, n), -math.inf, dtype=torch.float64)
             for query in range(n):
                 for key in range(query + 1):
                     if cfg.sliding_window is None or query - key < cfg.sliding_window:
-                        scores[query, key] = q[query, head] @ k[key, kv_head] / math.sqrt(cfg.d_head)
-            pattern = torch.stack([softmax(row) for row in scores])
-            z = torch.stack([sum(pattern[query, key] * v[key, kv_head] for key in range(n)) for query in range(n)])
-            columns = W_O[:, head * cfg.d_head : (head + 1) * cfg.d_head]
-            per_head["attn_scores"].append(scores)
-            per_head["pattern"].append(pattern)
-            per_head["z"].append(z)
-            per_head["result"].append(torch.stack([columns @ row for row in z]))
-        self.see(f"{name}.hook_attn_scores", torch.stack(per_head["attn_scores"]))
-        self.see(f"{name}.hook_pattern", torch.stack(per_head["pattern"]))
-        self.see(f"{name}.hook_z", torch.stack(per_head["z"], dim=1))
-        out = sum(self.see(f"{name}.hook_result", torch.stack(per_head["result"], dim=1)).unbind(1))
+                        scores[head, query, key] = q[query, head] @ k[key, head // group_size] / math.sqrt(cfg.d_head)
+        scores = self.see(f"{name}.hook_attn_scores", scores)
+
+        pattern = torch.stack([torch.stack([softmax(row) for row in rows]) for rows in scores])
+        pattern = self.see(f"{name}.hook_pattern", pattern)
+
+        z = torch.zeros(n, cfg.n_heads, cfg.d_head, dtype=torch.float64)
+        for head in range(cfg.n_heads):
+            for query in range(n):
+                z[query, head] = sum(pattern[head, query, key] * v[key, head // group_size] for key in range(n))
+        z = self.see(f"{name}.hook_z", z)
+
+        result = torch.zeros(n, cfg.n_heads, cfg.d_model, dtype=torch.float64)
+        for head in range(cfg.n_heads):
+            W_O = self.weights[f"{name}.o.weight"][:, head * cfg.d_head : (head + 1) * cfg.d_head]
+            for query in range(n):
+                result[query, head] = W_O @ z[query, head]
+        out = sum(self.see(f"{name}.hook_result", result).unbind(1))
         bias = self.weights.get(f"{name}.o.bias")
         return out if bias is None else out + bias
 
+    def projected(self, block: str, which: str, x: Tensor, normed: Tensor, n_heads: int) -> Tensor:
+        """Queries, keys or values; a head whose copy of the stream was changed reads that copy through ln1 anew."""
+        name = f"{block}.hook_{which}_input"
+        copies = self.see(name, torch.stack([x] * n_heads, dim=1))
+        if name not in self.added:
+            heads = self.linear(f"{block}.attn.{which}", normed).view(len(x), n_heads, -1)
+            return self.see(f"{block}.attn.hook_{which}", heads)
+        heads = []
+        for head in range(n_heads):
+            own = copies[:, head]
+            own = self.norm(f"{block}.ln1", own, hooked=False) if self.cfg.norm_position == "pre" else own
+            heads.append(self.linear(f"{block}.attn.{which}", own).view(len(x), n_heads, -1)[:, head])
+        return self.see(f"{block}.attn.hook_{which}", torch.stack(heads, dim=1))
+
     def mlp(self, block: str, x: Tensor) -> Tensor:
-        self.see(f"{block}.hook_mlp_in", x)
+        x = self.see(f"{block}.hook_mlp_in", x)
         if self.cfg.norm_position == "pre":
             x = self.norm(f"{block}.ln2", x)
         name = f"{block}.mlp"

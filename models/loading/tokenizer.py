@@ -65,9 +65,9 @@ def from_gguf(path: Path) -> PretrainedTokenizer:
 
 
 def _load(folder: Path, origin: str, **options: str) -> PretrainedTokenizer:
-    with quiet():
-        from transformers import AutoTokenizer
+    from transformers import AutoTokenizer
 
+    with quiet():
         try:
             return PretrainedTokenizer(AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **options))
         except Exception as error:  # whatever the library meets in a broken file, of any type

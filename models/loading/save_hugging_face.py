@@ -1,0 +1,152 @@
+"""A GPT-2-style model as a Hugging Face folder: config.json, model.safetensors, and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from models.config import Activation, DecoderConfig
+from models.decoder import HookedDecoder
+from models.errors import InputError, UnsupportedModel
+from models.loading.tokenizer import PretrainedTokenizer
+from models.text import SymbolTokenizer, Tokenizer
+
+_ACTIVATION_NAMES: dict[Activation, str] = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+
+
+def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
+    """Write a model that ``GPT2LMHeadModel.from_pretrained`` loads, with the same logits and the same text interface.
+
+    Args:
+        model: learned positions, LayerNorm before each sublayer, a plain MLP, biases everywhere, one key/value head
+            per query head.
+        folder: new, or empty; it appears whole or not at all.
+
+    Raises:
+        UnsupportedModel: a configuration that GPT-2 does not have, with the fields that differ.
+        InputError: a folder with something in it, or a tokenizer of another kind.
+    """
+    _check(model.cfg)
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not an empty folder; choose a new one")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        whole = Path(temporary) / folder.name
+        whole.mkdir()
+        (whole / "config.json").write_text(json.dumps(_configuration(model), indent=2) + "\n", encoding="utf-8")
+        save_file(_tensors(model), whole / "model.safetensors", metadata={"format": "pt"})
+        _save_tokenizer(model.tokenizer, whole)
+        os.replace(whole, folder)
+
+
+def _check(cfg: DecoderConfig) -> None:
+    gpt2 = {
+        "positions": "learned",
+        "norm": "layer",
+        "norm_bias": True,
+        "norm_position": "pre",
+        "parallel": False,
+        "attn_only": False,
+        "gated": False,
+        "qkv_bias": True,
+        "out_bias": True,
+        "mlp_bias": True,
+        "unembed_bias": False,
+        "scale_embedding": False,
+        "sliding_window": None,
+        "n_kv_heads": cfg.n_heads,
+        "d_head": cfg.d_model // cfg.n_heads,
+    }
+    differing = [
+        f"{name} = {getattr(cfg, name)!r} (GPT-2: {value!r})"
+        for name, value in gpt2.items()
+        if getattr(cfg, name) != value
+    ]
+    if differing:
+        raise UnsupportedModel(f"only a GPT-2-style model can be saved as GPT-2; this one has {', '.join(differing)}")
+
+
+def _configuration(model: HookedDecoder) -> dict[str, Any]:
+    cfg = model.cfg
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "n_layer": cfg.n_layers,
+        "n_embd": cfg.d_model,
+        "n_head": cfg.n_heads,
+        "n_inner": cfg.d_mlp,
+        "n_positions": cfg.n_ctx,
+        "vocab_size": cfg.d_vocab,
+        "activation_function": _ACTIVATION_NAMES[cfg.act],
+        "layer_norm_epsilon": cfg.norm_eps,
+        "tie_word_embeddings": cfg.tied,
+        "bos_token_id": None if model.tokenizer is None else model.tokenizer.bos_token_id,
+        "eos_token_id": None,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+
+
+@torch.no_grad()
+def _tensors(model: HookedDecoder) -> dict[str, Tensor]:
+    assert model.pos_embed is not None
+    tensors = {
+        "transformer.wte.weight": model.embed.W_E,
+        "transformer.wpe.weight": model.pos_embed.W_pos,
+        "transformer.ln_f.weight": model.ln_final.w,
+        "transformer.ln_f.bias": model.ln_final.b,
+    }
+    if not model.cfg.tied:
+        tensors["lm_head.weight"] = model.unembed.weight
+    for layer, block in enumerate(model.blocks):
+        attn, mlp = block.attn, block.mlp
+        fused_weight = torch.cat([attn.q.weight, attn.k.weight, attn.v.weight])
+        fused_bias = torch.cat([attn.q.bias, attn.k.bias, attn.v.bias])
+        own = {
+            "ln_1": (block.ln1.w, block.ln1.b),
+            "attn.c_attn": (fused_weight.T, fused_bias),
+            "attn.c_proj": (attn.o.weight.T, attn.o.bias),
+            "ln_2": (block.ln2.w, block.ln2.b),
+            "mlp.c_fc": (mlp.inp.weight.T, mlp.inp.bias),
+            "mlp.c_proj": (mlp.out.weight.T, mlp.out.bias),
+        }
+        for name, (weight, bias) in own.items():
+            tensors[f"transformer.h.{layer}.{name}.weight"] = weight
+            tensors[f"transformer.h.{layer}.{name}.bias"] = bias
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _save_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> None:
+    if tokenizer is None:
+        return
+    if isinstance(tokenizer, SymbolTokenizer):
+        _as_pretrained(tokenizer).save_pretrained(folder)
+    elif isinstance(tokenizer, PretrainedTokenizer):
+        tokenizer.inner.save_pretrained(folder)
+    else:
+        raise InputError(
+            f"a {type(tokenizer).__name__} cannot be saved; set model.tokenizer = None to save the weights alone"
+        )
+
+
+def _as_pretrained(symbols: SymbolTokenizer) -> Any:
+    """Return the ``transformers`` tokenizer with the same ids: one symbol, one token, BOS last."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {symbol: i for i, symbol in enumerate(symbols.symbols)} | {"<bos>": symbols.bos_token_id}
+    inner = Tokenizer(models.WordLevel(ids))
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex("(?s)."), "isolated")
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens(["<bos>"])
+    if symbols.prepends_bos:
+        special = [("<bos>", symbols.bos_token_id)]
+        inner.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=special)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<bos>")

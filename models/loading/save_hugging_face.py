@@ -94,33 +94,33 @@ def _configuration(model: HookedDecoder) -> dict[str, Any]:
     }
 
 
-@torch.no_grad()
 def _tensors(model: HookedDecoder) -> dict[str, Tensor]:
-    assert model.pos_embed is not None
+    state = model.state_dict()
     tensors = {
-        "transformer.wte.weight": model.embed.W_E,
-        "transformer.wpe.weight": model.pos_embed.W_pos,
-        "transformer.ln_f.weight": model.ln_final.w,
-        "transformer.ln_f.bias": model.ln_final.b,
+        "transformer.wte.weight": state["embed.W_E"],
+        "transformer.wpe.weight": state["pos_embed.W_pos"],
+        "transformer.ln_f.weight": state["ln_final.w"],
+        "transformer.ln_f.bias": state["ln_final.b"],
     }
     if not model.cfg.tied:
-        tensors["lm_head.weight"] = model.unembed.weight
-    for layer, block in enumerate(model.blocks):
-        attn, mlp = block.attn, block.mlp
-        fused_weight = torch.cat([attn.q.weight, attn.k.weight, attn.v.weight])
-        fused_bias = torch.cat([attn.q.bias, attn.k.bias, attn.v.bias])
-        own = {
-            "ln_1": (block.ln1.w, block.ln1.b),
-            "attn.c_attn": (fused_weight.T, fused_bias),
-            "attn.c_proj": (attn.o.weight.T, attn.o.bias),
-            "ln_2": (block.ln2.w, block.ln2.b),
-            "mlp.c_fc": (mlp.inp.weight.T, mlp.inp.bias),
-            "mlp.c_proj": (mlp.out.weight.T, mlp.out.bias),
-        }
-        for name, (weight, bias) in own.items():
-            tensors[f"transformer.h.{layer}.{name}.weight"] = weight
-            tensors[f"transformer.h.{layer}.{name}.bias"] = bias
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        tensors["lm_head.weight"] = state["unembed.weight"]
+
+    for layer in range(model.cfg.n_layers):
+        ours, theirs = f"blocks.{layer}.", f"transformer.h.{layer}."
+
+        def put(name: str, *parts: str, ours: str = ours, theirs: str = theirs) -> None:
+            """Fuse linear layers side by side, in their layout [in, out]."""
+            tensors[f"{theirs}{name}.weight"] = torch.cat([state[f"{ours}{part}.weight"] for part in parts]).T
+            tensors[f"{theirs}{name}.bias"] = torch.cat([state[f"{ours}{part}.bias"] for part in parts])
+
+        for norm in ("1", "2"):
+            tensors[f"{theirs}ln_{norm}.weight"] = state[f"{ours}ln{norm}.w"]
+            tensors[f"{theirs}ln_{norm}.bias"] = state[f"{ours}ln{norm}.b"]
+        put("attn.c_attn", "attn.q", "attn.k", "attn.v")
+        put("attn.c_proj", "attn.o")
+        put("mlp.c_fc", "mlp.inp")
+        put("mlp.c_proj", "mlp.out")
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _save_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> None:

@@ -65,6 +65,10 @@ def _pre(cfg: StackConfig) -> bool:
     return cfg.norm_position == "pre"
 
 
+def _post(cfg: StackConfig) -> bool:
+    return cfg.norm_position == "post"
+
+
 def _normed(cfg: StackConfig) -> bool:
     return cfg.norm != "none"
 
@@ -77,10 +81,13 @@ def _has_mlp(cfg: StackConfig) -> bool:
     return not cfg.attn_only
 
 
-def _norm_rows(name: str, reads: str) -> list[_Row]:
+def _norm_rows(name: str, reads: str, where: Callable[[StackConfig], bool] = _pre) -> list[_Row]:
+    def listed(cfg: StackConfig) -> bool:
+        return _normed(cfg) and where(cfg)
+
     return [
-        _Row(f"{name}.hook_scale", "batch pos one", f"what {reads} is divided by", _normed),
-        _Row(f"{name}.hook_normalized", RESIDUAL, f"{reads}, centred and divided, before gain and bias", _normed),
+        _Row(f"{name}.hook_scale", "batch pos one", f"what {reads} is divided by", listed),
+        _Row(f"{name}.hook_normalized", RESIDUAL, f"{reads}, centred and divided, before gain and bias", listed),
     ]
 
 
@@ -121,23 +128,23 @@ def _when_mlp(rows: list[_Row]) -> list[_Row]:
 
 
 def _block_rows(*, rotary: bool) -> list[_Row]:
-    norms_1 = _norm_rows("ln1", "the attention's input or output")
-    norms_2 = _norm_rows("ln2", "the MLP's input or output")
     return [
         _Row("hook_resid_pre", RESIDUAL, "the stream entering the block"),
         _Row("attn.hook_attn_in", RESIDUAL, "the stream as attention reads it, before ln1"),
-        *norms_1,
+        *_norm_rows("ln1", "what attention reads"),
         _Row("hook_q_input", "batch pos head d_model", "the stream as each head's query reads it, before ln1"),
         _Row("hook_k_input", "batch pos kv_head d_model", "the stream as each kv head's key reads it, before ln1"),
         _Row("hook_v_input", "batch pos kv_head d_model", "the stream as each kv head's value reads it, before ln1"),
         *_attention_rows("attn", rotary=rotary),
         _Row("hook_attn_out", RESIDUAL, "what attention adds: the heads' results and b_O"),
+        *_norm_rows("ln1", "the stream with attention's write", _post),
         _Row("hook_resid_mid", RESIDUAL, "the stream between", lambda cfg: _has_mlp(cfg) and not cfg.parallel),
         *_when_mlp(
             [
                 _Row("hook_mlp_in", RESIDUAL, "the stream as the MLP reads it, before ln2"),
-                *norms_2,
+                *_norm_rows("ln2", "what the MLP reads"),
                 *_MLP_ROWS,
+                *_norm_rows("ln2", "the stream with the MLP's write", _post),
             ]
         ),
         _Row("hook_resid_post", RESIDUAL, "the stream leaving the block"),
@@ -149,9 +156,10 @@ def _cross_rows() -> list[_Row]:
     return [
         _Row("hook_resid_mid", RESIDUAL, "the stream after self-attention"),
         _Row("cross_attn.hook_attn_in", RESIDUAL, "the stream as cross-attention's queries read it, before ln_cross"),
-        *_norm_rows("ln_cross", "the cross-attention's input or output"),
+        *_norm_rows("ln_cross", "what cross-attention's queries read"),
         *_attention_rows("cross_attn", rotary=False),
         _Row("hook_cross_attn_out", RESIDUAL, "what cross-attention adds"),
+        *_norm_rows("ln_cross", "the stream with cross-attention's write", _post),
         _Row("hook_resid_mid_cross", RESIDUAL, "the stream after cross-attention"),
     ]
 
@@ -164,10 +172,6 @@ def _expand(prefix: str, rows: list[_Row], cfg: StackConfig) -> Iterator[HookSpe
 
 def _added_positions(cfg: StackConfig) -> bool:
     return cfg.positions in ("learned", "sinusoidal")
-
-
-def _final_norm(cfg: StackConfig) -> bool:
-    return _normed(cfg) and _pre(cfg)
 
 
 def _in_order(specs: list[HookSpec]) -> HookNames:
@@ -185,11 +189,10 @@ def decoder_hooks(cfg: DecoderConfig) -> HookNames:
         _Row("hook_embed", RESIDUAL, "token embeddings"),
         _Row("hook_pos_embed", RESIDUAL, "position embeddings", _added_positions),
     ]
-    end = [_Row(row.suffix, row.axes, row.meaning, _final_norm) for row in _norm_rows("ln_final", "the last stream")]
     specs = list(_expand("", top, cfg))
     for layer in range(cfg.n_layers):
         specs += _expand(f"blocks.{layer}.", _block_rows(rotary=True), cfg)
-    specs += _expand("", end, cfg)
+    specs += _expand("", _norm_rows("ln_final", "the last stream"), cfg)
     return _in_order(specs)
 
 
@@ -209,6 +212,5 @@ def encoder_decoder_hooks(cfg: EncoderDecoderConfig) -> HookNames:
             rows = [*rows[:middle], *_cross_rows(), *rows[middle + 1 :]]
         for layer in range(n_layers):
             specs += _expand(f"{side}.{layer}.", rows, cfg)
-        end = _norm_rows(f"ln_final_{side}", f"the last {side} stream")
-        specs += _expand("", [_Row(row.suffix, row.axes, row.meaning, _final_norm) for row in end], cfg)
+        specs += _expand("", _norm_rows(f"ln_final_{side}", f"the last {side} stream"), cfg)
     return _in_order(specs)

@@ -1,0 +1,1 @@
+"""Speed, side by side with Hugging Face and TransformerLens in one run."""

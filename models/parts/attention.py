@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from models.config import StackConfig
 from models.hooks.point import HookPoint
 from models.parts.kv_cache import LayerKV
+from models.parts.linear import Linear
 from models.parts.masks import AttentionMask
 from models.parts.rope import Rotation, rotate
 
@@ -52,10 +53,10 @@ class Attention(nn.Module):
         self.rotary = cfg.positions == "rotary" and not cross
         self.rotary_layout = cfg.rotary_layout
         self.scale = cfg.d_head**-0.5
-        self.q = nn.Linear(cfg.d_model, cfg.n_heads * cfg.d_head, bias=cfg.qkv_bias)
-        self.k = nn.Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
-        self.v = nn.Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
-        self.o = nn.Linear(cfg.n_heads * cfg.d_head, cfg.d_model, bias=cfg.out_bias)
+        self.q = Linear(cfg.d_model, cfg.n_heads * cfg.d_head, bias=cfg.qkv_bias)
+        self.k = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
+        self.v = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
+        self.o = Linear(cfg.n_heads * cfg.d_head, cfg.d_model, bias=cfg.out_bias)
 
         self.hook_attn_in = HookPoint()
         self.hook_q = HookPoint()

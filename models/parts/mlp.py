@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from models.config import Activation, StackConfig
 from models.hooks.point import HookPoint
+from models.parts.linear import Linear
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -35,9 +36,9 @@ class MLP(nn.Module):
         super().__init__()
         assert cfg.d_mlp is not None
         self.act = ACTIVATIONS[cfg.act]
-        self.inp = nn.Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
-        self.gate = nn.Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias) if cfg.gated else None
-        self.out = nn.Linear(cfg.d_mlp, cfg.d_model, bias=cfg.mlp_bias)
+        self.inp = Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
+        self.gate = Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias) if cfg.gated else None
+        self.out = Linear(cfg.d_mlp, cfg.d_model, bias=cfg.mlp_bias)
         self.hook_pre = HookPoint()
         if cfg.gated:
             self.hook_pre_linear = HookPoint()

@@ -143,7 +143,9 @@ class StackConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             kind = str(field.type)
-            if kind.startswith("int") and value is not None:
+            if value is None and field.default is None:
+                continue  # filled in below, or left out
+            if kind.startswith("int"):
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                     raise ConfigError(f"{field.name} is {value!r}; expected a positive integer")
             elif kind == "float" and not _is_number(value):
@@ -189,6 +191,12 @@ class StackConfig:
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+
+        if self.sliding_window == 1:
+            raise ConfigError(
+                "sliding_window is 1: a query that sees itself alone has no choice, so queries, keys and scores cannot "
+                "act; use 2 or more"
+            )
 
     def _check_norm_and_mlp(self) -> None:
         if self.norm_eps <= 0:

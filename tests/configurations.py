@@ -103,7 +103,7 @@ def random_config(seed: int) -> DecoderConfig:
         attn_only=attn_only,
         positions=positions,
         **rotary,
-        sliding_window=draw.choice([None, None, 1, 2, 4, 50]),
+        sliding_window=draw.choice([None, None, 2, 4, 50]),
         norm=norm,
         norm_bias=draw.random() < 0.5,
         norm_position="pre" if pre else "post",

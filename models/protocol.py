@@ -18,6 +18,7 @@ from models.config import StackConfig
 from models.hooks.cache import ActivationCache
 from models.hooks.module import Hook, NamesFilter
 from models.hooks.names import HookNames
+from models.hooks.point import HookPoint
 from models.text import Tokenizer
 
 
@@ -56,3 +57,24 @@ class HookedModel(Protocol):
     def W_V(self) -> Float[Tensor, "layer kv_head d_model d_head"]: ...
     @property
     def W_O(self) -> Float[Tensor, "layer head d_head d_model"]: ...
+
+
+@runtime_checkable
+class ResumableModel(HookedModel, Protocol):
+    """A model whose blocks can be entered halfway: what makes sweeps fast. A ``HookedDecoder`` is one.
+
+    Attributes:
+        blocks: each a ``models.parts.block.Block``.
+        ln_final, unembed: from the last stream to logits.
+    """
+
+    blocks: Any
+    ln_final: Any
+    unembed: Any
+
+    def prepare(self, input: Any, attention_mask: Any = None) -> tuple[Tensor, Tensor | None]: ...
+    def step(self, tokens: Tensor, real: Tensor | None) -> Any: ...
+    @property
+    def hook_dict(self) -> dict[str, HookPoint]: ...
+    @property
+    def b_U(self) -> Float[Tensor, "d_vocab"]: ...

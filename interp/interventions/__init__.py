@@ -1,0 +1,1 @@
+"""Changing activations and measuring what follows."""

@@ -1,0 +1,193 @@
+"""Activation patching: put an activation of one run into another, cell by cell, and measure what comes back.
+
+``denoise`` runs the corrupted prompt with clean activations put in (what suffices to bring the answer back; it misses
+AND-gates); ``noise`` runs the clean prompt with corrupted ones (what is necessary; it misses OR-gates and backups).
+Sources: causal tracing (arXiv 2202.05262), best practices (2309.16042).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.interventions.cells import Grid, check_axes, find_site
+from interp.interventions.patching_result import PatchingResult, make_result
+from interp.interventions.resume import Base, needed_of_base
+from interp.interventions.sweep import (
+    DEFAULT_MEMORY,
+    Progress,
+    can_resume,
+    judge,
+    judge_logits,
+    naive_sweep,
+    read_columns,
+    resumed_sweep,
+)
+from interp.metrics import Metric, as_metric
+from models.errors import InputError
+from models.protocol import HookedModel, ResumableModel
+
+Direction = Literal["denoise", "noise"]
+
+
+def activation_patching(
+    model: HookedModel,
+    clean: Int[Tensor, "batch pos"] | str | Sequence[str],
+    corrupted: Int[Tensor, "batch pos"] | str | Sequence[str],
+    metric: Metric | Callable[[Tensor], Any] | Mapping[str, Metric | Callable[[Tensor], Any]],
+    *,
+    site: str = "resid_pre",
+    over: Sequence[str] = ("layer", "pos"),
+    direction: Direction = "denoise",
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+    neuron_groups: int | None = None,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> PatchingResult:
+    """Patch every cell of a grid once.
+
+    Args:
+        model: any hooked model; a ``HookedDecoder`` is resumed, others take one whole run per cell.
+        clean, corrupted: prompts of the same token lengths, ids or text.
+        metric: one of ``interp.metrics``, a function of logits ``[batch, pos, d_vocab]``, or several by name.
+        site: ``resid_pre``, ``resid_mid``, ``resid_post``, ``attn_out``, ``mlp_out``, ``mlp_post``, ``z``, ``q``,
+            ``k``, ``v``, ``pattern`` or ``result``.
+        over: the axes of the grid: ``layer``; ``pos``; ``head`` (``kv_head`` for k and v); ``dest_pos`` and
+            ``src_pos`` for the pattern; ``neuron`` for mlp_post. What is not named is replaced whole.
+        direction: ``denoise`` puts clean activations into the corrupted run, ``noise`` the reverse.
+        attention_mask: True at real tokens; both prompts share it.
+        neuron_groups: how many groups the neurons go in (default: one by one).
+        memory: bytes that the sweep may take beside the two runs.
+        progress: called with (done, in all).
+
+    Returns:
+        The metric of every cell, ``values [*over, batch]``, with both runs' baselines.
+
+    Raises:
+        InputError: prompts that do not align, an unknown site or axis, a metric that does not fit.
+    """
+    found = find_site(site, model.cfg)
+    axes = check_axes(found, over)
+    if direction not in get_args(Direction):
+        raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")
+    named = dict(metric) if isinstance(metric, Mapping) else {"": metric}
+    metrics = {name or as_metric(one).name: as_metric(one) for name, one in named.items()}
+    pair, real = aligned(model, clean, corrupted, attention_mask)
+    tokens = pair[1] if direction == "denoise" else pair[0]
+    for one in metrics.values():
+        one.check(tokens, model.cfg.d_vocab)
+    n_layers = cast(Any, model.cfg).n_layers
+    grid = Grid.of(found, axes, model.cfg, n_layers, tokens.shape[1], neuron_groups)
+    resumable = can_resume(model) and "layer" in axes
+    run: Any = _resumed if resumable else _naive
+    with torch.inference_mode():
+        sweep, baselines = run(model, grid, pair, real, direction, list(metrics.values()), memory, progress)
+    return make_result(model, grid, metrics, sweep, baselines, direction=direction, tokens=pair, site=found.name)
+
+
+def aligned(
+    model: HookedModel, clean: Any, corrupted: Any, attention_mask: Tensor | None
+) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """Return both prompts as ids of one shape, and their mask.
+
+    Raises InputError where they do not align: both tokenisations are shown and the first difference is marked.
+    """
+    pair = [model.to_tokens(side) if not isinstance(side, Tensor) else side for side in (clean, corrupted)]
+    pair = [side[None] if side.ndim == 1 else side for side in pair]
+    if pair[0].shape != pair[1].shape:
+        raise InputError(_misaligned(model, pair[0], pair[1]))
+    if isinstance(model, ResumableModel):
+        (first, real), (second, _) = (model.prepare(side, attention_mask) for side in pair)
+        return (first, second), real
+    return (pair[0], pair[1]), attention_mask
+
+
+def _misaligned(model: HookedModel, clean: Tensor, corrupted: Tensor) -> str:
+    if clean.shape[0] != corrupted.shape[0]:
+        return f"{clean.shape[0]} clean prompts and {corrupted.shape[0]} corrupted ones; they go in pairs"
+    texts = [model.to_str_tokens(side[0]) for side in (clean, corrupted)]
+    shorter = min(len(text) for text in texts)
+    differs = next((i for i in range(shorter) if clean[0, i] != corrupted[0, i]), shorter)
+    shown = [
+        " ".join(f">>{token!r}<<" if i == differs else repr(token) for i, token in enumerate(text)) for text in texts
+    ]
+    return (
+        f"the clean prompt has {clean.shape[1]} tokens and the corrupted one {corrupted.shape[1]}; patching needs "
+        f"equal lengths, token by token.\n  clean:     {shown[0]}\n  corrupted: {shown[1]}\n"
+        f"They first differ at position {differs}; choose words of as many tokens"
+    )
+
+
+def _first_difference(pair: tuple[Tensor, Tensor], real: Tensor | None) -> int:
+    """Return the first column in which some example differs; the width where none does."""
+    differs = pair[0] != pair[1]
+    if real is not None:
+        differs = differs & real
+    columns = differs.any(0).nonzero()
+    return int(columns[0]) if len(columns) else pair[0].shape[1]
+
+
+def _resumed(
+    model: ResumableModel,
+    grid: Grid,
+    pair: tuple[Tensor, Tensor],
+    real: Tensor | None,
+    direction: Direction,
+    metrics: list[Metric],
+    memory: int,
+    progress: Progress | None,
+) -> tuple[Any, list[Tensor]]:
+    batch, n_layers = pair[0].shape[0], len(model.blocks)
+    names = [f"blocks.{layer}.{hook}" for layer in range(n_layers) for hook in needed_of_base(model, grid.site.name)]
+    wanted = {
+        *names,
+        *(grid.site.hook_name(layer) for layer in range(n_layers)),
+        f"blocks.{n_layers - 1}.hook_resid_post",
+    }
+    both = torch.cat(pair)
+    mask = None if real is None else torch.cat([real, real])
+    _, cache = model.run_with_cache(both, attention_mask=mask, names_filter=sorted(wanted), return_type=None)
+    clean, corrupted = (
+        {name: value[rows] for name, value in cache.items()} for rows in (slice(batch), slice(batch, None))
+    )
+    into, out_of = (corrupted, clean) if direction == "denoise" else (clean, corrupted)
+    tokens = pair[1] if direction == "denoise" else pair[0]
+    base = Base(into, model.step(tokens, real), read_columns(metrics, tokens, real))
+    other = Base(out_of, base.step, base.read)
+    first = _first_difference(pair, real)
+    sweep = resumed_sweep(
+        model, grid, grid.cells(), base, lambda layer: out_of[grid.site.hook_name(layer)], metrics, tokens, real,
+        first=first, memory=memory, progress=progress,
+    )  # fmt: skip
+
+    def baseline(run: Base) -> list[Tensor]:
+        final = run.entering(n_layers, n_layers)[:, run.read]
+        return [judge(model, metric, final[None], run.read, tokens, real)[0] for metric in metrics]
+
+    of_clean, of_corrupted = (baseline(run) for run in ((other, base) if direction == "denoise" else (base, other)))
+    return sweep, [torch.stack(pair) for pair in zip(of_clean, of_corrupted, strict=True)]
+
+
+def _naive(
+    model: HookedModel,
+    grid: Grid,
+    pair: tuple[Tensor, Tensor],
+    real: Tensor | None,
+    direction: Direction,
+    metrics: list[Metric],
+    memory: int,
+    progress: Progress | None,
+) -> tuple[Any, list[Tensor]]:
+    n_layers = cast(Any, model.cfg).n_layers
+    names = [grid.site.hook_name(layer) for layer in range(n_layers)]
+    into, out_of = (pair[1], pair[0]) if direction == "denoise" else pair
+    _, cache = model.run_with_cache(out_of, attention_mask=real, names_filter=names)
+    sweep = naive_sweep(
+        model, grid, grid.cells(), lambda layer: cache[grid.site.hook_name(layer)], metrics, into, real, progress
+    )
+    logits = [model(side, attention_mask=real) for side in pair]
+    return sweep, [torch.stack([judge_logits(metric, one, into, real) for one in logits]) for metric in metrics]

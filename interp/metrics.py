@@ -1,0 +1,259 @@
+"""Metrics: what a run is judged by, one number per example.
+
+A metric says beforehand which positions and which tokens of the vocabulary it reads, so that a sweep computes only
+those logits. Every metric is larger the better the answer does, except ``Loss`` and ``KL``, which count nats from it.
+
+==================  =====================================================  ===========
+LogitDifference     logit(answer) - logit(wrong)                           logits
+Logit               logit(answer)                                          logits
+Probability         p(answer)                                              probability
+LogProbability      log p(answer)                                          nats
+Rank                how many tokens have a higher logit than the answer    tokens
+KL                  KL(reference || this run)                              nats
+Loss                mean next-token loss                                   nats
+==================  =====================================================  ===========
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Metric(ABC):
+    """One number per example, from the logits at the positions it reads."""
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+
+    def positions(self, tokens: Int[Tensor, "batch pos"], real: Bool[Tensor, "batch pos"] | None) -> Tensor:
+        """Return the columns that are read, ``[batch, read]``: by default each example's last real token."""
+        batch, width = tokens.shape
+        if real is None:
+            return torch.full((batch, 1), width - 1, device=tokens.device)
+        columns = torch.arange(width, device=tokens.device)
+        return torch.where(real, columns, -1).amax(1, keepdim=True)
+
+    def vocabulary(self) -> Int[Tensor, "batch token"] | None:
+        """Return the tokens whose logits are read, per example; None for all of them."""
+        return None
+
+    def check(self, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> None:
+        """Raise InputError where the metric does not fit the batch."""
+        read = self.vocabulary()
+        if read is not None:
+            _check_tokens(read, tokens.shape[0], d_vocab, self.name)
+
+    @abstractmethod
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        """Return one number per example (and cell), from the logits that were asked for."""
+
+
+def as_tokens(tokens: int | Sequence[int] | Tensor, batch: int | None = None) -> Int[Tensor, "batch"]:
+    """Return token ids as a vector; a single id stands for every example."""
+    vector = torch.as_tensor(tokens, dtype=torch.long).reshape(-1)
+    return vector.expand(batch) if batch is not None and len(vector) == 1 else vector
+
+
+def _check_tokens(read: Tensor, batch: int, d_vocab: int, name: str) -> None:
+    if read.shape[0] not in (1, batch):
+        raise InputError(f"{name} has answers for {read.shape[0]} examples; the batch has {batch}")
+    if int(read.min()) < 0 or int(read.max()) >= d_vocab:
+        raise InputError(f"{name} names token {int(read.max())}; this vocabulary is 0 to {d_vocab - 1}")
+
+
+@dataclass(frozen=True, eq=False)
+class LogitDifference(Metric):
+    """logit(answer) - logit(wrong) at the last real token, in logits.
+
+    Args:
+        answer, wrong: one token id per example, or one for all.
+    """
+
+    name: ClassVar[str] = "logit_difference"
+    unit: ClassVar[str] = "logits"
+    answer: int | Sequence[int] | Tensor
+    wrong: int | Sequence[int] | Tensor
+
+    def vocabulary(self) -> Int[Tensor, "batch two"]:
+        answer, wrong = as_tokens(self.answer), as_tokens(self.wrong)
+        batch = max(len(answer), len(wrong))
+        answer, wrong = as_tokens(answer, batch), as_tokens(wrong, batch)
+        if len(answer) != len(wrong):
+            raise InputError(f"{len(answer)} answers and {len(wrong)} wrong answers; give one of each per example")
+        return torch.stack([answer, wrong], dim=1)
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        return logits[..., 0, 0] - logits[..., 0, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Logit(Metric):
+    """logit(answer) at the last real token, in logits."""
+
+    name: ClassVar[str] = "logit"
+    unit: ClassVar[str] = "logits"
+    answer: int | Sequence[int] | Tensor
+
+    def vocabulary(self) -> Int[Tensor, "batch one"]:
+        return as_tokens(self.answer)[:, None]
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        return logits[..., 0, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _OfAnswer(Metric):
+    answer: int | Sequence[int] | Tensor
+
+    def check(self, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> None:
+        _check_tokens(as_tokens(self.answer), tokens.shape[0], d_vocab, self.name)
+
+    def _of_answer(self, values: Float[Tensor, "*cell batch token"]) -> Float[Tensor, "*cell batch 1"]:
+        batch = values.shape[-2]
+        index = as_tokens(self.answer, batch).to(values.device)
+        return values.gather(-1, index[:, None].expand(*values.shape[:-1], 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Probability(_OfAnswer):
+    """p(answer) at the last real token."""
+
+    name: ClassVar[str] = "probability"
+    unit: ClassVar[str] = "probability"
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        return self._of_answer(logits[..., 0, :].softmax(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class LogProbability(_OfAnswer):
+    """log p(answer) at the last real token, in nats."""
+
+    name: ClassVar[str] = "log_probability"
+    unit: ClassVar[str] = "nats"
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        return self._of_answer(logits[..., 0, :].log_softmax(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Rank(_OfAnswer):
+    """How many tokens have a higher logit than the answer; 0 is the top guess."""
+
+    name: ClassVar[str] = "rank"
+    unit: ClassVar[str] = "tokens"
+    higher_is_better: ClassVar[bool] = False
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        last = logits[..., 0, :]
+        return (last > self._of_answer(last)).sum(-1).to(last.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class KL(Metric):
+    """KL(reference || this run) of the next-token distributions at the last real token, in nats.
+
+    Args:
+        reference: logits ``[batch, d_vocab]`` of the run compared with, such as the clean run's.
+    """
+
+    name: ClassVar[str] = "kl"
+    unit: ClassVar[str] = "nats"
+    higher_is_better: ClassVar[bool] = False
+    reference: Float[Tensor, "batch d_vocab"]
+
+    def check(self, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> None:
+        if self.reference.shape != (tokens.shape[0], d_vocab):
+            raise InputError(
+                f"kl's reference has shape {tuple(self.reference.shape)}; "
+                f"expected [batch, d_vocab] = {(tokens.shape[0], d_vocab)}"
+            )
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        log_p, log_q = self.reference.log_softmax(-1), logits[..., 0, :].log_softmax(-1)
+        return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Loss(Metric):
+    """Mean next-token loss of each example, in nats, over its real (token, next token) pairs.
+
+    Args:
+        tokens: the ids that are predicted, ``[batch, pos]``: the run's own.
+        real: False at padding.
+    """
+
+    name: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "nats"
+    higher_is_better: ClassVar[bool] = False
+    tokens: Int[Tensor, "batch pos"]
+    real: Bool[Tensor, "batch pos"] | None = None
+
+    def positions(self, tokens: Int[Tensor, "batch pos"], real: Bool[Tensor, "batch pos"] | None) -> Tensor:
+        return torch.arange(tokens.shape[1] - 1, device=tokens.device).expand(tokens.shape[0], -1)
+
+    def check(self, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> None:
+        if self.tokens.shape != tokens.shape:
+            raise InputError(
+                f"loss predicts tokens of shape {tuple(self.tokens.shape)}; the run's are {tuple(tokens.shape)}"
+            )
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        target = self.tokens[:, 1:].to(logits.device)
+        index = target[..., None].expand(*logits.shape[:-1], 1)
+        loss = -logits.log_softmax(-1).gather(-1, index).squeeze(-1)
+        if self.real is None:
+            return loss.mean(-1)
+        counts = (self.real[:, :-1] & self.real[:, 1:]).to(loss.device)
+        return loss.masked_fill(~counts, 0.0).sum(-1) / counts.sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Custom(Metric):
+    """Any function of logits ``[batch, pos, d_vocab]`` that returns ``[batch]`` (or one number for all).
+
+    Args:
+        function: called once per cell with the logits of every position.
+    """
+
+    name: ClassVar[str] = "custom"
+    unit: ClassVar[str] = ""
+    function: Callable[[Tensor], Any]
+
+    def positions(self, tokens: Int[Tensor, "batch pos"], real: Bool[Tensor, "batch pos"] | None) -> Tensor:
+        return torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
+
+    def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
+        cells = logits.flatten(0, -4) if logits.ndim > 3 else logits[None]
+        values = torch.stack([self._one(cell) for cell in cells])
+        return values.unflatten(0, logits.shape[:-3]) if logits.ndim > 3 else values[0]
+
+    def _one(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch"]:
+        value = torch.as_tensor(self.function(logits), device=logits.device, dtype=logits.dtype)
+        if value.ndim == 0:
+            return value.expand(logits.shape[0])
+        if value.shape != logits.shape[:1]:
+            raise InputError(
+                f"the metric returned shape {tuple(value.shape)}; expected one number per example, [{logits.shape[0]}]"
+            )
+        return value
+
+
+def as_metric(metric: Metric | Callable[[Tensor], Any]) -> Metric:
+    """Return ``metric`` as a Metric; a plain function of logits ``[batch, pos, d_vocab]`` becomes ``Custom``."""
+    if isinstance(metric, Metric):
+        return metric
+    if not callable(metric):
+        raise InputError(f"a metric is one of interp.metrics or a function of logits, not {type(metric).__name__}")
+    return Custom(metric)

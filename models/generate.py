@@ -65,7 +65,7 @@ def sample(
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None, max_new_tokens: int) -> None:
     """Raise InputError where a sampling option is out of range."""
-    if temperature < 0:
+    if not temperature >= 0:  # NaN too
         raise InputError(f"temperature is {temperature}; expected 0 (greedy) or above")
     if top_k is not None and top_k < 1:
         raise InputError(f"top_k is {top_k}; expected at least 1, or None")
@@ -103,7 +103,8 @@ def generate(
         seed: of the sampling; the global random state is left alone.
 
     Returns:
-        Ids of prompt and continuation, ``[batch, pos + new]``.
+        Ids of prompt and continuation, ``[batch, pos + new]``; texts of different length are padded on the left, as
+        ``to_batch(texts, padding="left")`` pads them.
 
     Raises:
         InputError: right-padded prompts, options out of range, more than ``n_ctx`` tokens.

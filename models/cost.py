@@ -119,8 +119,8 @@ def forward_flops(cfg: DecoderConfig, n_new: int, n_cached: int = 0, batch: int 
     """
     if n_new < 1 or n_cached < 0 or batch < 1 or n_new + n_cached > cfg.n_ctx:
         raise InputError(
-            f"n_new {n_new}, n_cached {n_cached}, batch {batch}; expected at least 1 new token, 0 cached and 1 sequence, "
-            f"and at most n_ctx {cfg.n_ctx} tokens"
+            f"n_new {n_new}, n_cached {n_cached}, batch {batch}; expected at least 1 new token, 0 cached and "
+            f"1 sequence, and at most n_ctx {cfg.n_ctx} tokens"
         )
     rows = batch * n_new
     heads, kv_heads = cfg.n_heads * cfg.d_head, cfg.n_kv_heads * cfg.d_head

@@ -79,7 +79,7 @@ def _panel(ax: Axes, report: HeadReport, name: str, captions: list[str]) -> Axes
         if len(label.get_text()) > 1:
             label.set_rotation(90)
     ax.tick_params(length=2)
-    repeat = 1 + int(report.settings["length"])
+    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
     if n > repeat:
         for line in (ax.axhline, ax.axvline):
             line(repeat - 0.5, color=palette(1), linewidth=0.7, alpha=0.7)

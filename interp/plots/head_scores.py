@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -88,7 +88,7 @@ def _panel(ax: Axes, report: HeadReport, kind: str, cell: float) -> AxesImage:
                 Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=palette(1), linewidth=3.2 * cell + 0.6)
             )
         if cell >= 0.25 and (framed or cell > 0.5):
-            style = {"ha": "center", "va": "center", "fontsize": min(9.0, 25 * cell)}
+            style = dict[str, Any](ha="center", va="center", fontsize=min(9.0, 25 * cell))
             ax.text(head, layer, f"{score:.2f}".removeprefix("0"), color=_ink(image, score), **style)
     return image
 

@@ -12,7 +12,7 @@ from interp.results import HeadReport
 
 
 def plot_token_loss(report: HeadReport, *, dark: bool = False) -> Figure:
-    """Draw the mean next-token loss, in nats, at each position of BOS + N random tokens + the same N.
+    """Draw the mean next-token loss, in nats, at each position of N random tokens and the same N again.
 
     The first copy cannot be predicted; the second can, by a model that looks back. The dashed line is the same model
     with its induction heads taken out, where the report has it.
@@ -23,7 +23,7 @@ def plot_token_loss(report: HeadReport, *, dark: bool = False) -> Figure:
     """
     loss = np.asarray(report.token_loss)
     positions = np.arange(1, len(loss) + 1)  # entry i is the prediction of token i + 1
-    repeat = 1 + int(report.settings["length"])
+    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
     uniform = log(report.config["d_vocab"])
     with styled_figure(7.6, 3.9, dark=dark) as figure:
         ax = figure.subplots()

@@ -1,0 +1,103 @@
+"""What every analysis shares on the command line: its flags, and one clear line for whatever goes wrong.
+
+Exit codes: 0 done, 2 bad input (the line says what was got, what was expected, what to change), 130 interrupted.
+Nothing here imports torch until an analysis does, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Dtype(StrEnum):
+    """Precisions of the weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="toy, toy-attn, toy-rope, smollm2, a Hugging Face id such as gpt2, a local folder, or a .gguf file.",
+        show_default=True,
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn; the same seed gives the same numbers.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for the JSON record and the figures.", show_default="out/<analysis>")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...")]
+Precision = Annotated[Dtype, typer.Option("--dtype", help="Precision of the weights.")]
+Top = Annotated[int, typer.Option(min=1, help="Heads to list per kind.")]
+
+
+def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
+    """Run an analysis and return its exit code.
+
+    Args:
+        app: the analysis.
+        args: its arguments; by default those of the command line.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without × or █ shows a question mark, not a traceback
+    try:
+        code = app(args, standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        line = _one_line(error)
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        return 2
+    if code == 130:
+        print("interrupted; nothing was written", file=sys.stderr)
+    return code
+
+
+def _one_line(error: Exception) -> str | None:
+    """Return the message of bad input on one line, None for a mistake of ours, which deserves its traceback."""
+    if hasattr(error, "format_message"):  # a usage error of click's, of which newer typers carry their own copy
+        text = error.format_message()
+        return f"{_joined(text)} (--help lists the flags)"
+    from models.errors import ResidscopeError
+
+    return _joined(str(error)) if isinstance(error, ResidscopeError) else None
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """Show what is being done, how much of it is done and how long is left, on stderr while a person is watching.
+
+    Gives a function to call with a description and the share that is done, 0 to 1.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=1.0)
+        stage = ""
+
+        def tick(description: str, share: float) -> None:
+            nonlocal stage
+            if description != stage:
+                stage = description
+                progress.reset(task)  # each stage has its own estimate of the time left
+            progress.update(task, description=description, completed=share)
+
+        yield tick

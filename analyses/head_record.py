@@ -1,0 +1,66 @@
+"""The JSON record of a head analysis.
+
+One object, strict JSON (no NaN), the same bytes for the same command. ``HeadReport.load`` reads it back.
+
+===================  ===================================================================================
+``result``           ``"HeadReport"``
+``schema_version``   1; a change that breaks readers raises it
+``analysis``         ``induction``, ``previous_token``, ``sinks`` or ``heads``
+``command``          the command that gives this record again
+``model``            as given to ``--model``
+``kinds``            the kinds of head looked for
+``seed``             of sequences, bootstrap and random sets
+``heads``            every head of the model once per kind: ``kind``, ``layer``, ``head``, ``score``,
+                     ``interval`` [low, high] of 95 %, ``null`` (the score to expect of other heads),
+                     ``p_value`` (corrected over all heads), ``confounds`` (the other kinds' scores),
+                     ``effect`` (in the unit of ``causal``, or null where not measured), ``verdict``
+``causal``           per kind with heads found: ``heads`` (names), ``description``, ``effect``, ``unit``,
+                     ``null_effects`` (of random sets of as many heads), ``p_value``, ``details``
+``published``        heads of the literature beside those found, for GPT-2 small; else null
+``config``           of the model
+``versions``         of what computed this
+``settings``         how it was measured, and what was prepended to the tokens
+``tokens_shown``     the sequence that ``patterns`` belong to, one string per position
+``token_loss``       nats, mean over sequences; entry i is the prediction of token i + 1
+``token_loss_ablated``  the same without the induction heads, or null
+``warnings``         what a reader must know
+``figures``          names of the PNG files beside the record
+``patterns``         best heads' attention, ``"L5H1"`` -> rows of queries
+===================  ===================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from analyses.published import compare
+from interp.results import HeadReport
+
+
+def record(report: HeadReport, analysis: str, command: str, figures: Sequence[str]) -> dict[str, Any]:
+    """Return the record of one analysis as JSON-able values."""
+    values = report.to_dict()
+    patterns = values.pop("patterns")  # to the end: long, and the last thing a reader looks for
+    ours = {"analysis": analysis, "command": command, "published": compare(report), "figures": list(figures)}
+    return values | ours | {"patterns": patterns}
+
+
+def to_json(values: dict[str, Any]) -> str:
+    """Return strict JSON that a person can scroll: one line per entry of a list or an object."""
+    parts = [f"{json.dumps(key)}: {_spread(value)}" for key, value in values.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _spread(value: Any) -> str:
+    if isinstance(value, dict) and value:
+        lines = [f"{json.dumps(key)}: {_dumps(inner)}" for key, inner in value.items()]
+        return "{\n  " + ",\n  ".join(lines) + "\n}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(_dumps, value)) + "\n]"
+    return _dumps(value)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)

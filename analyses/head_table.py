@@ -1,0 +1,203 @@
+"""What a head analysis prints: for each kind the best heads, what they cause, and what to be careful about.
+
+It fits 80 columns, and stays plain text where it is piped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from interp.results import CausalEvidence, HeadEvidence, HeadReport
+
+LOOKS = {
+    "previous_token": "look one token back",
+    "sink": "rest on the first token while nothing matches",
+    "induction": "look at what followed this token last time",
+    "duplicate_token": "look at earlier copies of the same token",
+}
+SHORT = {"previous_token": "previous", "duplicate_token": "duplicate"}
+COLUMNS = (
+    "null: score to expect of other heads; p: corrected over all heads; effect: without this head alone, in the unit "
+    "of the causal line; also: the head's highest score of another kind"
+)
+MARGIN = 9
+BAR = 8
+WORTH_A_MENTION = 0.1
+
+
+def show(report: HeadReport, published: Mapping[str, Any] | None, top: int, n_parameters: int, precision: str) -> None:
+    """Print a report on stdout.
+
+    Args:
+        report: of ``find_heads``.
+        published: what ``analyses.published.compare`` returned.
+        top: heads to list per kind.
+        n_parameters: of the model.
+        precision: of the weights, and where they lie.
+    """
+    console = Console(highlight=False, emoji=False)
+    _show_model(console, report, n_parameters, precision)
+    for kind in report.kinds:
+        _show_kind(console, report, kind, top)
+    if published is not None:
+        _show_published(console, published)
+    console.print()
+    _say(console, "columns", COLUMNS, "dim")
+    for warning in report.warnings:
+        _say(console, "warning", warning, "yellow")
+
+
+def show_files(out: Path, names: Sequence[str], seconds: Mapping[str, float]) -> None:
+    """Print where the files are and what took how long."""
+    console = Console(highlight=False, emoji=False)
+    _say(console, "written", f"{out}/: {', '.join(names)}", "cyan")
+    parts = ", ".join(f"{stage} {took:.1f}" for stage, took in seconds.items())
+    _say(console, "time", f"{sum(seconds.values()):.1f} s ({parts})", "cyan")
+
+
+def _show_model(console: Console, report: HeadReport, n_parameters: int, precision: str) -> None:
+    cfg, settings = report.config, report.settings
+    grouped = "" if cfg["n_kv_heads"] == cfg["n_heads"] else f" ({cfg['n_kv_heads']} key/value heads)"
+    model = (
+        f"{report.model}: {cfg['n_layers']} layers × {cfg['n_heads']} heads{grouped}, {cfg['positions']} positions, "
+        f"{n_parameters:,} parameters, {precision}"
+    )
+    _say(console, "model", model, "cyan")
+    length, bos = settings["length"], settings["prepended_bos"]
+    first = f"{report.tokens_shown[0]!r} (prepended), " if bos else "nothing prepended, "
+    first = f"{first}{length} distinct random tokens, the same {length} again; "
+    shown = " ".join(_visible(token) for token in report.tokens_shown[: 6 + bos])
+    _say(console, "tokens", f"{first}{settings['n_sequences']} sequences, seed {report.seed}", "cyan")
+    _say(console, "", f"the first begins {shown} …", "cyan")
+
+
+def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> None:
+    found, ranked = report.found(kind), report.of_kind(kind)
+    label = kind.replace("_", "-")
+    console.print()
+    console.print(
+        Text.assemble(
+            (f"{label} heads: {len(found)} of {len(ranked)}", "bold green" if found else "bold yellow"),
+            (f"  {LOOKS[kind]}", "dim"),
+        )
+    )
+    causal = next((evidence for evidence in report.causal if evidence.kind == kind), None)
+    rest = [evidence for evidence in ranked if not evidence.verdict]
+    console.print(_head_table([*found, *rest][:top], _ascii(console)))
+    if len(found) > top:
+        more = ", ".join(str(evidence.name) for evidence in found[top:])
+        _say(console, "also", more, "green")
+    if not found:
+        _say(console, "none", _why_none(report, kind), "yellow")
+    if causal is not None:
+        _say(console, "causal", _causal_sentence(causal), "cyan")
+
+
+def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
+    table = _table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also")
+    for evidence in rows:
+        other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
+        table.add_row(
+            "yes" if evidence.verdict else "no",
+            str(evidence.name),
+            f"{_number(evidence.score):>4} {_bar(evidence.score, ascii_only):<{BAR}}",
+            f"{_number(evidence.interval[0])} to {_number(evidence.interval[1])}",
+            _number(evidence.null),
+            _p_value(evidence.p_value),
+            "" if evidence.effect is None else f"{evidence.effect:+.2f}",
+            f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else "",
+            style="green" if evidence.verdict else "dim",
+        )
+    return table
+
+
+def _table(*headers: str) -> Table:
+    """Return an empty table without lines; a header that ends in ``>`` has its column to the right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for header in headers:
+        table.add_column(header.rstrip(">"), justify="right" if header.endswith(">") else "left", no_wrap=True)
+    return table
+
+
+def _why_none(report: HeadReport, kind: str) -> str:
+    best = report.of_kind(kind)[0]
+    return (
+        f"no head passed; needed is {report.settings['thresholds'][kind]}, with p < {report.settings['alpha']}. "
+        f"The highest score is {_number(best.score)} ({best.name}, p {_p_value(best.p_value)})"
+    )
+
+
+def _causal_sentence(causal: CausalEvidence) -> str:
+    text = f"{causal.effect:+.2f} {causal.unit}: {causal.description}"
+    if causal.null_effects:
+        low, high = min(causal.null_effects), max(causal.null_effects)
+        text += f", which gave {low:+.2f} to {high:+.2f} (p {_p_value(causal.p_value)})"
+    details = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in causal.details.items())
+    return f"{text}. {details}" if details else text
+
+
+def _show_published(console: Console, published: Mapping[str, Any]) -> None:
+    console.print()
+    console.print(Text(f"beside the published heads of {published['model']}", style="bold"))
+    table = _table("found", "kind", "head", "published>", "here>", "rank>", "as reported")
+    for head in published["heads"]:
+        table.add_row(
+            "yes" if head["verdict"] else "no",
+            SHORT.get(head["kind"], head["kind"]),
+            f"L{head['layer']}H{head['head']}",
+            "" if head["published_score"] is None else _number(head["published_score"]),
+            _number(head["score"]),
+            str(head["rank"]),
+            head["note"],
+            style="green" if head["verdict"] else "yellow",
+        )
+    console.print(table)
+    for source in dict.fromkeys(head["source"] for head in published["heads"]):
+        _say(console, "source", source, "dim")
+    for kind, names in published["not_published"].items():
+        if names:
+            _say(console, "new", f"{kind.replace('_', '-')}: {', '.join(names)}", "cyan")
+
+
+def _say(console: Console, label: str, text: str, style: str) -> None:
+    """Print a paragraph that hangs beside its label."""
+    width = max(40, console.width)
+    lines = fill(
+        text, width, initial_indent=f"{label:<{MARGIN}}", subsequent_indent=" " * MARGIN, break_on_hyphens=False
+    )
+    paragraph = Text(lines)
+    paragraph.stylize(style, 0, len(label))
+    console.print(paragraph)
+
+
+def _visible(token: str) -> str:
+    """Return a token without spaces or control characters."""
+    return "".join(c if c.isprintable() and c != " " else "␣" if c == " " else "□" for c in token) or "□"
+
+
+def _number(score: float) -> str:
+    return f"{score:.2f}".replace("0.", ".", 1)
+
+
+def _p_value(p: float) -> str:
+    return "<.001" if p < 0.001 else "1" if p > 0.995 else f"{p:.3f}".removeprefix("0")
+
+
+def _ascii(console: Console) -> bool:
+    return not console.encoding.startswith("utf")
+
+
+def _bar(score: float, ascii_only: bool) -> str:
+    """Return a score in [0, 1] as a bar of up to 8 cells, in eighths of a cell where the terminal can."""
+    eighths = round(8 * BAR * min(1.0, max(0.0, score)))
+    if ascii_only:
+        return "#" * round(eighths / 8)
+    whole, part = divmod(eighths, 8)
+    return "█" * whole + (chr(0x2590 - part) if part else "")

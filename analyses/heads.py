@@ -1,0 +1,13 @@
+"""All kinds of head in one pass: previous-token, sink, induction and duplicate-token.
+
+python analyses/heads.py --model toy
+"""
+
+from analyses.command import run
+from analyses.head_report import head_analysis
+
+ABOUT = "All kinds of head in one pass: previous-token, sink, induction and duplicate-token."
+app = head_analysis("heads", ("previous_token", "sink", "induction", "duplicate_token"), ABOUT)
+
+if __name__ == "__main__":
+    raise SystemExit(run(app))

@@ -1,0 +1,98 @@
+"""The terminal: what a reader must find there, in 80 columns of plain text."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from analyses.head_table import show, show_files
+from analyses.published import compare
+from tests.analyses.synthetic import synthetic_report
+
+GPT2 = {"d_model": 768, "d_vocab": 50257, "positions": "learned", "n_kv_heads": 12}
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown(report, capsys, top=5) -> str:
+    show(report, compare(report), top, 1234, "float32 on cpu")
+    return capsys.readouterr().out
+
+
+def toy(**options):
+    return synthetic_report(positions="learned", n_kv_heads=4, **options)
+
+
+def test_what_must_be_there(capsys):
+    text = shown(toy(), capsys)
+    flat = " ".join(text.split())
+    for part in (
+        "toy: 2 layers × 4 heads, learned positions, 1,234 parameters, float32 on cpu",
+        "'<bos>' (prepended), 20 distinct random tokens, the same 20 again; 8 sequences, seed 0",
+        "induction heads: 3 of 8",
+        "duplicate-token heads: 0 of 8",
+        "+3.10 nats: mean-ablating the detected heads raises the repeat loss, which gave +0.10 to +0.20 (p .250)",
+        "warning the vocabulary is small",
+    ):
+        assert part in flat
+
+
+def test_a_row_has_verdict_score_interval_null_p_and_effect(capsys):
+    report = toy(heads={"induction": [(1, 3)]})
+    (evidence,) = report.found("induction")
+    low, high = (f"{end:.2f}".lstrip("0") for end in evidence.interval)
+    row = next(line for line in shown(report, capsys).splitlines() if "L1H3" in line)
+    bar = row.split()[3]
+    assert set(bar) <= set("█▉▊▋▌▍▎▏")
+    assert row.split() == [
+        "yes", "L1H3", f"{evidence.score:.2f}".lstrip("0"), bar, low, "to", high, ".05", "<.001", "+1.25"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["toy", "gpt2"])
+def test_it_fits_and_is_plain_text(model, capsys):
+    heads = {"previous_token": [(11, 11)], "induction": [(5, 1)], "sink": []}
+    report = synthetic_report(12, 12, heads=heads, model=model, tokens=["\x1b[31m", "🙂", " a", "\n"] * 20, **GPT2)
+    show_files(Path("out/x"), ["x.json", "x_scores.png"], {"loading": 0.12, "finding": 2.0})
+    text = shown(report, capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert "…" not in text.replace(" …", ""), "no cell is cut"
+
+
+def test_nothing_found_is_said_plainly(capsys):
+    report = toy(heads={"induction": []})
+    best = report.of_kind("induction")[0]
+    flat = " ".join(shown(report, capsys).split())
+    assert "induction heads: 0 of 8" in flat
+    assert "no head passed; needed is score >= 0.3, with p < 0.05" in flat
+    assert f"({best.name}, p 1)" in flat
+
+
+def test_found_heads_beyond_top_are_still_named(capsys):
+    text = shown(toy(), capsys, top=1)
+    report = toy()
+    _, *others = report.found("induction")
+    assert f"also     {', '.join(str(e.name) for e in others)}" in text
+
+
+def test_published_heads_stand_beside_the_found(capsys):
+    report = synthetic_report(12, 12, heads={"induction": [(5, 1), (8, 8)]}, model="gpt2", **GPT2)
+    text = shown(report, capsys)
+    assert "beside the published heads of GPT-2 small" in text
+    assert "induction: L8H8" in text
+
+
+def test_bars_where_the_terminal_has_no_blocks(monkeypatch):
+    page = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    monkeypatch.setattr(sys, "stdout", page)
+    report = toy(heads={"induction": [(1, 3)]})
+    show(report, None, 1, 1234, "float32 on cpu")
+    page.flush()
+    assert " ######" in page.buffer.getvalue().decode()

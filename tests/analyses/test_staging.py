@@ -1,0 +1,63 @@
+"""Outputs appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from analyses.staging import staged
+from models.errors import InputError
+
+
+def test_files_appear_at_the_end(tmp_path):
+    out = tmp_path / "new" / "folder"
+    with staged(out) as folder:
+        (folder / "a.json").write_text("1")
+        assert not out.exists()
+    assert [file.name for file in out.iterdir()] == ["a.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_after_an_error_all_is_as_it_was(tmp_path, error):
+    (tmp_path / "a.json").write_text("old")
+
+    def write() -> None:
+        with staged(tmp_path) as folder:
+            (folder / "a.json").write_text("new")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "old"
+
+
+def test_other_files_stay_and_ours_are_replaced(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "a.json").write_text("old")
+    with staged(tmp_path) as folder:
+        (folder / "a.json").write_text("new")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"notes.txt": "mine", "a.json": "new"}
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_in_the_way_is_refused_before_the_work(tmp_path, below):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(InputError, match="is a file; give --out a folder"), staged(tmp_path / "taken" / below):
+        pytest.fail("the body must not run")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="Permission denied"), staged(tmp_path / "out"):
+        pytest.fail("the body must not run")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a file system that takes no files")
+def test_a_file_system_that_takes_no_files_is_refused():
+    with pytest.raises(InputError, match="give --out another folder"), staged(Path("/proc/out")):
+        pytest.fail("the body must not run")

@@ -1,0 +1,69 @@
+"""The house rules that can be read off the files; who may import whom is in ``test_layers``."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("models", "interp", "analyses")
+SOURCES = sorted(path for top in PACKAGES for path in (ROOT / top).rglob("*.py"))
+TESTS = sorted(path for top in ("tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=name)
+def test_a_file_is_one_concept(path):
+    assert len(path.read_text().splitlines()) <= 350
+    assert not re.search(r"util|helper|misc|common", path.stem)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_module_says_what_it_is_for(path):
+    source = path.read_text()
+    assert ast.get_docstring(ast.parse(source))
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", source)
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if "analyses" not in path.parts], ids=name)
+def test_toolkit_functions_do_not_print_seed_or_pick_devices(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("print", "input", "torch.manual_seed", "random.seed", "np.random.seed"), node.lineno
+            assert not called.endswith((".cuda", "set_default_device", "set_default_dtype")), node.lineno
+            assert called != "torch.cuda.is_available", node.lineno
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_what_is_imported_is_a_declared_dependency(path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in extras}
+    allowed = declared | set(sys.stdlib_module_names) | set(PACKAGES) | {"tokenizers"}  # a part of transformers
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        else:
+            continue
+        for module in modules:
+            assert module.split(".")[0] in allowed, f"line {node.lineno}: {module}"
+
+
+@pytest.mark.parametrize("package", ["models", "interp"])
+def test_importing_a_package_is_light(package):
+    heavy = ("transformers", "transformer_lens", "gguf", "matplotlib", "IPython")
+    check = f"import sys, {package}; print([name for name in {heavy} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

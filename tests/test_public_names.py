@@ -1,0 +1,38 @@
+"""The public names, pinned: adding one is deliberate, losing one breaks somebody's notebook."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    "models": [
+        "ActivationCache",
+        "DecoderConfig",
+        "EncoderDecoderConfig",
+        "HookNames",
+        "HookPoint",
+        "HookedDecoder",
+        "HookedEncoderDecoder",
+        "RotaryScaling",
+    ],
+    "models.hooks": [
+        "ActivationCache",
+        "HookNames",
+        "HookPoint",
+        "HookSpec",
+        "HookedModule",
+        "decoder_hooks",
+        "encoder_decoder_hooks",
+    ],
+    "interp": ["Head", "HeadReport", "find_heads", "parse_head"],
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_public_names(package):
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == PUBLIC[package]
+    for name in module.__all__:
+        assert getattr(module, name).__doc__, name

@@ -143,7 +143,7 @@ def _as_pretrained(symbols: SymbolTokenizer) -> Any:
 
     ids = {symbol: i for i, symbol in enumerate(symbols.symbols)} | {"<bos>": symbols.bos_token_id}
     inner = Tokenizer(models.WordLevel(ids))
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex("(?s)."), "isolated")
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex("(?m)."), "isolated")
     inner.decoder = decoders.Fuse()
     inner.add_special_tokens(["<bos>"])
     if symbols.prepends_bos:

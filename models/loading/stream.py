@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import CheckpointMismatch
-from models.parts.positions import sinusoids
-from models.parts.rope import frequencies
 from models.text import Tokenizer
 
 
@@ -123,15 +121,15 @@ def empty_model(
     """Return a frozen model in eval mode whose parameters are allocated and not yet written."""
     with torch.device("meta"):
         model = HookedDecoder(cfg, tokenizer=tokenizer)
-    model.to(dtype).to_empty(device=device)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            memory = torch.empty(parameter.shape, dtype=dtype, device=device)
+            module.register_parameter(name, nn.Parameter(memory, requires_grad=False))
+        for name, table in module.named_buffers(recurse=False):
+            module.register_buffer(name, table.to(device, dtype), persistent=False)  # computed, on the CPU
     if cfg.tied:
-        model.unembed.weight = model.embed.W_E  # to_empty gave each of the two names memory of its own
-    if cfg.positions == "rotary":
-        model.rotary_frequencies = frequencies(cfg).to(device)
-    if cfg.positions == "sinusoidal":
-        assert model.pos_embed is not None
-        model.pos_embed.W_pos = sinusoids(cfg.n_ctx, cfg.d_model).to(device, dtype)
-    return model.eval().requires_grad_(False)
+        model.unembed.weight = model.embed.W_E  # the loop gave each of the two names memory of its own
+    return model.eval()
 
 
 @torch.no_grad()

@@ -30,8 +30,8 @@ def absolute_positions(
 
 def sinusoids(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]:
     """Return the table of the 2017 paper; sines and cosines alternate."""
-    pos = torch.arange(n_ctx, dtype=torch.float64)[:, None]
-    frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    pos = torch.arange(n_ctx, dtype=torch.float64, device="cpu")[:, None]
+    frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu") / d_model)
     angle = pos * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 

@@ -25,7 +25,7 @@ def frequencies(cfg: StackConfig) -> Float[Tensor, "planes"]:
     """Return theta_j in radians per position, float32, scaled as ``cfg.rotary_scaling`` says."""
     assert cfg.rotary_dim is not None
     # in float32 and in this order, as Hugging Face computes it: a rounding here grows with the position
-    exponent = torch.arange(0, cfg.rotary_dim, 2, dtype=torch.int64).float() / cfg.rotary_dim
+    exponent = torch.arange(0, cfg.rotary_dim, 2, dtype=torch.int64, device="cpu").float() / cfg.rotary_dim
     theta = 1.0 / (cfg.rotary_base**exponent)
     return theta if cfg.rotary_scaling is None else _scaled(theta, cfg.rotary_scaling)
 

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.interventions.cells import Grid, check_axes, find_site
+from interp.interventions.entering import Base, needed_of_base
 from interp.interventions.patching_result import PatchingResult, make_result
-from interp.interventions.resume import Base, needed_of_base
 from interp.interventions.sweep import (
     DEFAULT_MEMORY,
     Progress,

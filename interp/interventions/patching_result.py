@@ -118,12 +118,13 @@ class PatchingResult(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        arrays = {name: {key: np.array(array, dtype=float) for key, array in values[name].items()} for name in _ARRAYS}
-        plain: dict[str, Any] = {name: values[name] for name in _PLAIN}
-        plain["axes"] = tuple(plain["axes"])
+        fields: dict[str, Any] = {name: values[name] for name in _PLAIN}
+        for name in _ARRAYS:
+            fields[name] = {metric: np.array(array, dtype=float) for metric, array in values[name].items()}
+        fields["axes"] = tuple(fields["axes"])
         for side in ("clean_tokens", "corrupted_tokens"):
-            plain[side] = tuple(tuple(row) for row in plain[side])
-        return cls(**plain, **arrays)
+            fields[side] = tuple(tuple(row) for row in fields[side])
+        return cls(**fields)
 
     def _repr_html_(self) -> str:
         """Return the cells that change the metric most, as a table."""

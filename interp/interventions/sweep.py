@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.interventions.cells import Cell, Grid
-from interp.interventions.resume import Base, Wavefront
+from interp.interventions.entering import AFTER_MLP, Base, Entrances
+from interp.interventions.resume import Wavefront
 from interp.metrics import Metric
 from models.hooks.cache import ActivationCache
 from models.hooks.point import HookPoint
@@ -109,17 +110,15 @@ def resumed_sweep(
     n_cells = len(grid.cells())
     flat = [value.expand(n_cells, batch).clone() for value in baselines]
     sweep = Sweep([], done=torch.ones(n_cells, dtype=torch.bool))
-    wave = Wavefront(model, grid, base, source, first, lambda done: None)
-    useful = [cell for cell in cells if wave.changes(cell)]
+    entrances = Entrances(model, grid, base, source, first)
+    wave = Wavefront(entrances, lambda done: progress(done, total) if progress is not None else None)
+    useful = [cell for cell in cells if entrances.changes(cell)]
     sweep.done[[cell.number for cell in useful]] = False
-    total = sum(cost(wave, cell) for cell in useful) * batch
+    total = sum(cost(entrances, cell) for cell in useful) * batch
     try:
-        for chunk in _chunks(useful, wave, batch, metrics, memory):
-            done = sweep.block_tokens
-            wave.on_progress = lambda n: progress(n, total) if progress is not None else None
+        for chunk in _chunks(useful, entrances, batch, metrics, memory):
             order, stream = wave.run(chunk)
             sweep.block_tokens = wave.block_tokens
-            assert sweep.block_tokens >= done
             numbers = [cell.number for cell in order]
             for values, metric in zip(flat, metrics, strict=True):
                 values[numbers] = judge(model, metric, stream, base.read, tokens, real).to(values.dtype)
@@ -132,41 +131,38 @@ def resumed_sweep(
     return sweep
 
 
-def cost(wave: Wavefront, cell: Cell) -> int:
+def cost(entrances: Entrances, cell: Cell) -> int:
     """Return the block-tokens of one cell and one example, by the formula in ``interp.interventions.resume``."""
-    start, layer = wave.start(cell), cell.index["layer"]
-    tokens, read = wave.width - start, sum(column >= start for column in wave.base.read)
-    block = wave.model.blocks[layer]
-    last = wave.n_layers - 1
-    if wave.site in ("resid_pre",):
-        own = read if layer == last else tokens
-    elif wave.site in ("mlp_post", "mlp_out", "resid_post") or block.parallel or block.mlp is None:
+    start, layer, last = entrances.start(cell), cell.index["layer"], entrances.n_layers - 1
+    block, site = entrances.model.blocks[layer], entrances.site
+    tokens, read = entrances.width - start, sum(column >= start for column in entrances.base.read)
+    if site in AFTER_MLP or (site != "resid_pre" and (block.parallel or block.mlp is None)):
         own = 0
-    elif cell.column is None or wave.site in ("k", "v"):
+    elif cell.column is None or site in ("resid_pre", "k", "v"):
         own = read if layer == last else tokens
     else:
-        own = int(layer != last or cell.column in wave.base.read)
+        own = int(layer != last or cell.column in entrances.base.read)
     return own + max(last - layer - 1, 0) * tokens + (read if layer < last else 0)
 
 
 def _chunks(
-    cells: Sequence[Cell], wave: Wavefront, batch: int, metrics: Sequence[Metric], memory: int
+    cells: Sequence[Cell], entrances: Entrances, batch: int, metrics: Sequence[Metric], memory: int
 ) -> list[list[Cell]]:
     """Split cells so that each chunk's wavefront stays below ``memory`` bytes; cells of one start stay together."""
-    cfg, size = wave.model.cfg, wave.model.W_E.element_size()
-    n_read = len(wave.base.read)
+    cfg, size = entrances.model.cfg, entrances.model.W_E.element_size()
+    n_read = len(entrances.base.read)
     full = any(metric.vocabulary() is None for metric in metrics)
 
     def bytes_of(cell: Cell) -> int:
-        own = wave.width - wave.start(cell)
+        own = entrances.width - entrances.start(cell)
         stream = own * (5 * cfg.d_model + 3 * cfg.n_heads * cfg.d_head)
-        keys = 4 * wave.width * cfg.n_kv_heads * cfg.d_head
+        keys = 4 * entrances.width * cfg.n_kv_heads * cfg.d_head
         logits = 3 * n_read * cfg.d_vocab if full else 0
         return batch * size * (stream + keys + logits)
 
     chunks: list[list[Cell]] = []
     room = 0
-    for cell in sorted(cells, key=lambda cell: (wave.start(cell), cell.index["layer"])):
+    for cell in sorted(cells, key=lambda cell: (entrances.start(cell), cell.index["layer"])):
         needed = bytes_of(cell)
         if not chunks or needed > room:
             chunks.append([])

@@ -1,0 +1,251 @@
+"""Where cells enter the wavefront: the stream that a patched activation makes, inside its own block.
+
+A change of a head's z enters as a product with that head's ``W_O`` alone, a change of q, k or the pattern as the
+attention of the heads concerned, a change of neurons as a product with their rows of ``W_out``; all else is the base's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from einops import einsum
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.interventions.cells import Cell, Grid
+from models.protocol import ResumableModel
+
+Columns = list[int]
+Values = Float[Tensor, "cell batch column d_model"]
+AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The run that is patched into.
+
+    Attributes:
+        kept: activations by hook name, ``[batch, ...]``; ``needed_of_base`` says which.
+        step: where its columns stand and what they may see.
+        read: the columns that metrics read, ascending.
+    """
+
+    kept: Mapping[str, Tensor]
+    step: Any
+    read: Columns
+
+    def at(self, layer: int, hook: str) -> Tensor:
+        """Return one activation of one layer."""
+        return self.kept[f"blocks.{layer}.{hook}"]
+
+    def entering(self, layer: int, n_layers: int) -> Float[Tensor, "batch pos d_model"]:
+        """Return the residual stream entering a block, or leaving the last one."""
+        return self.at(layer, "hook_resid_pre") if layer < n_layers else self.at(layer - 1, "hook_resid_post")
+
+
+def needed_of_base(model: ResumableModel, site: str) -> set[str]:
+    """Return the hooks, without ``blocks.{l}.``, that the base of a sweep over ``site`` must keep."""
+    rotary = model.cfg.positions == "rotary"
+    needed = {"hook_resid_pre", "attn.hook_rot_k" if rotary else "attn.hook_k", "attn.hook_v"}
+    if site in ("q", "k", "v", "pattern", "z", "result", "attn_out"):
+        needed |= {"attn.hook_z", "hook_attn_out", "attn.hook_rot_q" if rotary else "attn.hook_q"}
+    if site == "pattern":
+        needed |= {"attn.hook_pattern"}
+    if site in ("mlp_post", "mlp_out"):
+        needed |= {"mlp.hook_post", "hook_mlp_out"} | (set() if model.cfg.parallel else {"hook_resid_mid"})
+    return needed
+
+
+class Entry(NamedTuple):
+    """Cells at the place where they enter the wavefront: their stream at ``columns``, all else being the base's."""
+
+    start: int
+    columns: Columns
+    cells: list[Cell]
+    stream: Values
+
+
+class Entrances:
+    """Computes the entries of one sweep.
+
+    Args:
+        model: a model whose blocks can be run from outside.
+        grid: what the cells mean.
+        base: the run that is patched into.
+        source: for a layer, the activation that cells take their values from, ``[batch, ...]``.
+        first: the first column in which source and base can differ.
+    """
+
+    def __init__(
+        self, model: ResumableModel, grid: Grid, base: Base, source: Callable[[int], Tensor], first: int
+    ) -> None:
+        self.model, self.grid, self.base, self.source, self.first = model, grid, base, source, first
+        self.site = grid.site.name
+        self.n_layers = len(model.blocks)
+        self.width = base.read[-1] + 1
+
+    def start(self, cell: Cell) -> int:
+        """Return the first column whose stream the cell can change."""
+        return max(self.first, cell.column or 0, cell.index.get("src_pos", 0))
+
+    def changes(self, cell: Cell) -> bool:
+        """Return whether the cell can change a column that is read; where it cannot, its value is the base's."""
+        start = self.start(cell)
+        return start < self.width and cell.column in (None, start)
+
+    def _changed(self, start: int, column: int | None) -> Columns:
+        """Return the columns whose stream differs where the cell enters."""
+        if column is not None and self.site not in ("k", "v"):
+            return [column]
+        return list(range(start, self.width))
+
+    def entries(self, layer: int, cells: list[Cell]) -> list[Entry]:
+        """Return the entries of one layer's cells, together what they first change (none where nothing is read)."""
+        groups: dict[tuple[int, int | None], list[Cell]] = defaultdict(list)
+        for cell in cells:
+            groups[self.start(cell), cell.column].append(cell)
+        stream = self._stream_entry
+        if self.site in ("mlp_post", "mlp_out"):
+            stream = self._mlp_entry
+        elif not self.site.startswith("resid"):
+            stream = self._attention_entry
+        entries = []
+        for (start, column), members in groups.items():
+            columns = self._changed(start, column)
+            if layer == self.n_layers - 1 and self.site != "resid_pre":
+                columns = [c for c in columns if c in self.base.read]
+            if columns:
+                entries.append(Entry(start, columns, members, stream(layer, columns, members)))
+        return entries
+
+    def _stream_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
+        """Return the stream of resid_pre, resid_mid or resid_post: the source's own."""
+        return self.source(layer)[:, columns].expand(len(cells), -1, -1, -1)
+
+    def _attention_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
+        """Return the stream after attention (in a parallel block, after both sublayers)."""
+        block = self.model.blocks[layer]
+        before = self.base.at(layer, "hook_attn_out")[:, columns]
+        if self.site == "attn_out":
+            attn_out = self.source(layer)[:, columns].expand(len(cells), -1, -1, -1)
+        else:
+            attn_out = before + self._head_write(layer, columns, cells)
+        if block.parallel:
+            return self.base.entering(layer + 1, self.n_layers)[:, columns] + (attn_out - before)
+        return block.add_attention(self.base.at(layer, "hook_resid_pre")[:, columns], attn_out)
+
+    def _head_write(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
+        """Return the change of attn_out that the patched heads make."""
+        attn = self.model.blocks[layer].attn
+        heads = self._heads(layer, cells)
+        z_before = _pick(self.base.at(layer, "attn.hook_z")[:, columns], heads)
+        if self.site == "result":
+            after = _pick(self.source(layer)[:, columns], heads)
+            return (after - einsum(z_before, attn.W_O[heads], "n b c h e, n h e d -> n b c h d")).sum(3)
+        if self.site == "z":
+            z = _pick(self.source(layer)[:, columns], heads)
+        elif self.site == "pattern":
+            z = self._z_of_pattern(layer, columns, cells, heads)
+        else:
+            z = self._z_of_qkv(layer, columns, cells, heads)
+        return einsum(z - z_before, attn.W_O[heads], "n b c h e, n h e d -> n b c d")
+
+    def _heads(self, layer: int, cells: list[Cell]) -> Int[Tensor, "cell head"]:
+        """Return the query heads that each cell reaches."""
+        cfg, device = self.model.cfg, self.base.step.positions.device
+        if "kv_head" in self.grid.axes:
+            kv = torch.tensor([cell.index["kv_head"] for cell in cells], device=device)
+            return kv[:, None] * cfg.group_size + torch.arange(cfg.group_size, device=device)
+        if "head" in self.grid.axes:
+            return torch.tensor([[cell.index["head"]] for cell in cells], device=device)
+        return torch.arange(cfg.n_heads, device=device).expand(len(cells), -1)
+
+    def _z_of_pattern(self, layer: int, columns: Columns, cells: list[Cell], heads: Tensor) -> Tensor:
+        base, source = (
+            pattern[:, heads][..., columns, : self.width].movedim(1, 0)  # [cell, batch, head, column, key]
+            for pattern in (self.base.at(layer, "attn.hook_pattern"), self.source(layer))
+        )
+        pattern = source
+        if "src_pos" in self.grid.axes:
+            src = torch.tensor([cell.index["src_pos"] for cell in cells], device=heads.device)
+            chosen = torch.arange(self.width, device=heads.device) == src.view(-1, 1, 1, 1, 1)
+            pattern = torch.where(chosen, source, base)
+        v = _pick(self.base.at(layer, "attn.hook_v")[:, : self.width], heads // self.model.cfg.group_size)
+        return einsum(pattern, v, "n b h q k, n b k h d -> n b q h d")
+
+    def _z_of_qkv(self, layer: int, columns: Columns, cells: list[Cell], heads: Tensor) -> Tensor:
+        attn, group = self.model.blocks[layer].attn, self.model.cfg.group_size
+        column = cells[0].column  # shared: cells are grouped by it
+        patched = list(range(self.first, self.width)) if column is None else [column]
+        turn = self.turn(patched)
+        if self.site == "q":
+            q = _pick(attn.rotate(self.source(layer)[:, columns], self.turn(columns)), heads)
+            k, v = (_pick(self._cached(layer, what)[:, : self.width], heads // group) for what in ("k", "v"))
+            return self.attend(layer, q, k, v, columns)
+        kv_heads = heads[:, ::group] // group
+        q = _pick(self._cached(layer, "q")[:, columns], heads)
+        k, v = (_pick(self._cached(layer, what)[:, : self.width], kv_heads) for what in ("k", "v"))
+        value = self.source(layer)[:, patched]
+        if self.site == "k":
+            k[:, :, patched] = _pick(attn.rotate(value, turn), kv_heads)
+        else:
+            v[:, :, patched] = _pick(value, kv_heads)
+        return self.attend(layer, q, k, v, columns)
+
+    def _mlp_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
+        """Return the stream leaving the block."""
+        block = self.model.blocks[layer]
+        before = self.base.at(layer, "hook_mlp_out")[:, columns]
+        source = self.source(layer)[:, columns]
+        if self.site == "mlp_out":
+            mlp_out = source.expand(len(cells), -1, -1, -1)
+        else:
+            change = source - self.base.at(layer, "mlp.hook_post")[:, columns]
+            if self.grid.neuron_groups is None:
+                mlp_out = (before + change @ block.mlp.W_out).expand(len(cells), -1, -1, -1)
+            else:
+                groups = [self.grid.neuron_groups[cell.index["neuron"]].to(change.device) for cell in cells]
+                mlp_out = torch.stack([before + change[..., g] @ block.mlp.W_out[g] for g in groups])
+        if block.parallel:
+            return self.base.entering(layer + 1, self.n_layers)[:, columns] + (mlp_out - before)
+        return block.add_mlp_out(self.base.at(layer, "hook_resid_mid")[:, columns], mlp_out)
+
+    # -- attention against the base ------------------------------------------------------------------------------
+
+    def turn(self, columns: Sequence[int]) -> Any:
+        """Return the rotation of some columns, or None."""
+        if self.base.step.rotation is None:
+            return None
+        index = torch.tensor(list(columns), device=self.base.step.positions.device)
+        return tuple(part[:, index] for part in self.base.step.rotation)
+
+    def _cached(self, layer: int, what: str) -> Float[Tensor, "batch pos head d_head"]:
+        rotated = what != "v" and self.base.step.rotation is not None
+        return self.base.at(layer, f"attn.hook_rot_{what}" if rotated else f"attn.hook_{what}")
+
+    def after_base(self, layer: int, what: str, start: int, own: Tensor) -> Tensor:
+        """Return keys or values of all columns: the base's before ``start``, each cell's own from there."""
+        if start == 0:
+            return own
+        before = self._cached(layer, what)[:, :start]
+        return torch.cat([before.expand(len(own), *before.shape), own], dim=2)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, columns: Columns) -> Tensor:
+        """Return z ``[cell, batch, column, head, d_head]`` of queries at ``columns`` against all keys."""
+        n, batch = q.shape[:2]
+        mask = self.base.step.mask.rows(torch.tensor(columns, device=q.device), self.width)
+        if mask.allowed is not None and mask.allowed.shape[0] > 1:
+            mask = type(mask)(mask.allowed.repeat(n, 1, 1, 1), mask.causal)
+        attn = self.model.blocks[layer].attn
+        return attn.attend(*(x.flatten(0, 1) for x in (q, k, v)), mask).unflatten(0, (n, batch))
+
+
+def _pick(
+    x: Float[Tensor, "batch pos head d"], heads: Int[Tensor, "cell chosen"]
+) -> Float[Tensor, "cell batch pos chosen d"]:
+    """Return each cell's own heads."""
+    return x[:, :, heads].movedim(2, 0)

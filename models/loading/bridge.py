@@ -115,7 +115,8 @@ class BridgedModel(HookedModule, TextInterface):
 
     def __init__(self, bridge: Any, cfg: DecoderConfig, tokenizer: Tokenizer | None) -> None:
         super().__init__()
-        self.bridge = bridge.eval().requires_grad_(False)
+        self.bridge = bridge.requires_grad_(False)
+        self.eval()
         self.cfg = cfg
         self.tokenizer = tokenizer
         self.run_state = RunState()

@@ -60,7 +60,7 @@ def load_model(
             that do not fit; ``HubUnreachable`` where the hub is needed and does not answer.
         InputError: a dtype, device or backend that does not exist.
 
-    >>> model = load_model("toy")  # doctest: +SKIP
+    ``load_model("toy").to_str_tokens("AB")`` is ``["<bos>", "A", "B"]``.
     """
     dtype, device = _dtype(dtype), _device(device)
     if backend == "transformer-lens":

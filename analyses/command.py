@@ -74,7 +74,8 @@ def _one_line(error: Exception) -> str | None:
         return f"{_joined(text)} (--help lists the flags)"
     from models.errors import ResidscopeError
 
-    return _joined(str(error)) if isinstance(error, ResidscopeError) else None
+    refusals = (ResidscopeError, OSError)  # ours, and those of the machine: a full disk, a folder in a file's place
+    return _joined(str(error)) if isinstance(error, refusals) else None
 
 
 def _joined(text: str) -> str:

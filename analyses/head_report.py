@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from interp.results import HeadKind, HeadReport
 
+DPI = 150
 STAGES = ("loading", "finding", "figures")
 
 
@@ -81,7 +82,7 @@ def analyse(
             progress("drawing", 0)
             figures = _figures(report)
             for done, (figure_name, figure) in enumerate(figures.items()):
-                figure.savefig(folder / f"{name}_{figure_name}.png")
+                figure.savefig(folder / f"{name}_{figure_name}.png", dpi=DPI)
                 progress("drawing", (done + 1) / len(figures))
         files = [f"{name}_{figure_name}.png" for figure_name in figures]
         values = record(report, name, command, files)

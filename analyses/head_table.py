@@ -111,7 +111,7 @@ def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
             f"{_number(evidence.interval[0])} to {_number(evidence.interval[1])}",
             _number(evidence.null),
             _p_value(evidence.p_value),
-            "" if evidence.effect is None else f"{evidence.effect:+.2f}",
+            "" if evidence.effect is None else _signed(evidence.effect),
             f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else "",
             style="green" if evidence.verdict else "dim",
         )
@@ -135,12 +135,14 @@ def _why_none(report: HeadReport, kind: str) -> str:
 
 
 def _causal_sentence(causal: CausalEvidence) -> str:
-    text = f"{causal.effect:+.2f} {causal.unit}: {causal.description}"
+    text = f"{_signed(causal.effect)} {causal.unit}: {causal.description}"
     if causal.null_effects:
-        low, high = min(causal.null_effects), max(causal.null_effects)
-        text += f", which gave {low:+.2f} to {high:+.2f} (p {_p_value(causal.p_value)})"
+        low, high = _signed(min(causal.null_effects)), _signed(max(causal.null_effects))
+        n = len(causal.null_effects)
+        least = ", the least possible" if causal.p_value <= 1 / (1 + n) else ""
+        text += f", which gave {low if n == 1 else f'{low} to {high}'} (p {_p_value(causal.p_value)}{least})"
     details = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in causal.details.items())
-    return f"{text}. {details}" if details else text
+    return f"{text}. {details[:1].upper()}{details[1:]}" if details else text
 
 
 def _show_published(console: Console, published: Mapping[str, Any]) -> None:
@@ -184,6 +186,10 @@ def _visible(token: str) -> str:
 
 def _number(score: float) -> str:
     return f"{score:.2f}".replace("0.", ".", 1)
+
+
+def _signed(effect: float) -> str:
+    return f"{round(effect, 2) + 0.0:+.2f}"  # adding zero makes -0.0 positive
 
 
 def _p_value(p: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from interp.plots.style import palette, printable, styled_figure, tick_step
+from interp.plots.style import model_title, palette, printable, styled_figure, tick_step
 from interp.results import HeadReport
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plot_attention_patterns(report: HeadReport, *, per_kind: int = 2, dark: bool
             ax.remove()
         for ax, (name, captions) in zip(axes.flat, heads.items(), strict=False):
             image = _panel(ax, report, name, captions)
-        figure.suptitle(f"Where the best heads of {report.model} look", x=0.02, ha="left")
+        figure.suptitle(f"Where the best heads of {model_title(report.model)} look", x=0.02, ha="left")
         if heads:
             bar = figure.colorbar(image, ax=figure.axes, fraction=0.04, aspect=20, shrink=0.9 / rows)
             bar.set_label("attention")

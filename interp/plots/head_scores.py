@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from interp.plots.style import palette, styled_figure, tick_step
+from interp.plots.style import model_title, palette, styled_figure, tick_step
 from interp.results import HeadReport
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def plot_head_scores(report: HeadReport, *, dark: bool = False) -> Figure:
         bar = figure.colorbar(image, ax=figure.axes, fraction=0.05, aspect=14, shrink=min(0.9, 3.5 / (height * rows)))
         bar.set_label("score")
         bar.outline.set_visible(False)
-        figure.suptitle(f"Heads of {report.model}", x=0.02, ha="left")
+        figure.suptitle(f"Heads of {model_title(report.model)}", x=0.02, ha="left")
     return figure
 
 

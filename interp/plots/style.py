@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import ceil
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import matplotlib
 from matplotlib.colors import to_hex
@@ -63,6 +63,15 @@ def printable(token: str, longest: int = 12) -> str:
             shown.append(character)
     text = "".join(shown)
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
+
+
+def model_title(model: str) -> str:
+    """Return a model's name for a title: of a path or a hub id the last part.
+
+    >>> model_title("toy"), model_title("/data/models/toy.safetensors"), model_title("HuggingFaceTB/SmolLM2-135M")
+    ('toy', 'toy.safetensors', 'SmolLM2-135M')
+    """
+    return printable(PurePath(model).name or model, longest=32)
 
 
 def tick_step(count: int, inches: float, points: float = 9.0) -> int:

@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 from matplotlib.figure import Figure
 
-from interp.plots.style import palette, styled_figure
+from interp.plots.style import model_title, palette, styled_figure
 from interp.results import HeadReport
 
 
@@ -44,7 +44,7 @@ def plot_token_loss(report: HeadReport, *, dark: bool = False) -> Figure:
         ax.grid(axis="y")
         ax.set_axisbelow(True)
         figure.legend(loc="outside lower center", ncols=2)
-        figure.suptitle(f"{report.model}: loss at each token of a repeated random sequence", x=0.02, ha="left")
+        figure.suptitle(f"Loss per token of {model_title(report.model)}", x=0.02, ha="left")
     return figure
 
 

@@ -28,6 +28,7 @@ def test_a_good_run_returns_0():
     ("error", "args", "line"),
     [
         (LoadError("no file\n or folder"), [], "error: no file or folder"),
+        (OSError(28, "No space left on device", "a.json"), [], "error: [Errno 28] No space left on device: 'a.json'"),
         (None, ["--seed", "x"], "error: Invalid value for '--seed'"),
         (None, ["--seed", "-1"], "error: Invalid value for '--seed'"),
         (None, ["--sead", "1"], "error: No such option: --sead"),

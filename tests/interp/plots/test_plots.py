@@ -70,7 +70,7 @@ def test_any_length_and_any_tokens(plot, length):
 
 @pytest.mark.parametrize("plot", PLOTS)
 def test_nothing_lies_outside_the_page(plot):
-    figure = plot(synthetic_report(model="a-model-with-a-name"))
+    figure = plot(synthetic_report(model="/a/folder/" + "a-model-with-a-very-long-name" * 3))
     drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert 0 <= drawn.x0 <= drawn.x1 <= width
     assert 0 <= drawn.y0 <= drawn.y1 <= height

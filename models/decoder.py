@@ -27,7 +27,7 @@ from models.parts.loss import next_token_loss
 from models.parts.masks import causal_mask
 from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
-from models.parts.rope import frequencies, rotation
+from models.parts.rope import Rotation, frequencies, rotation
 from models.text import TextInterface, Tokenizer
 from models.tokens import check_loss, check_mask, check_tokens
 
@@ -173,8 +173,11 @@ class HookedDecoder(HookedModule, TextInterface):
         if (last := int(positions.max())) >= self.cfg.n_ctx:
             raise InputError(f"the sequence reaches position {last}, but n_ctx is {self.cfg.n_ctx}; shorten it")
         mask = causal_mask(n_new, n_past + n_new, device=tokens.device, real=real, window=self.cfg.sliding_window)
-        turn = None if self.cfg.positions != "rotary" else rotation(self.rotary_frequencies, positions)
-        return Step(positions, mask, turn)
+        return Step(positions, mask, self.rotation(positions))
+
+    def rotation(self, positions: Int[Tensor, "batch pos"]) -> Rotation | None:
+        """Return cos and sin of rotary positions (or offsets), None for a model that does not rotate."""
+        return rotation(self.rotary_frequencies, positions) if self.cfg.positions == "rotary" else None
 
     def generate(self, input: ModelInput, max_new_tokens: int = 20, **options: Any) -> Int[Tensor, "batch pos"]:
         """Sample a continuation; see ``models.generate.generate`` for the options."""

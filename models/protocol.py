@@ -65,15 +65,20 @@ class ResumableModel(HookedModel, Protocol):
 
     Attributes:
         blocks: each a ``models.parts.block.Block``.
+        embed: from tokens to vectors.
         ln_final, unembed: from the last stream to logits.
     """
 
     blocks: Any
+    embed: Any
     ln_final: Any
     unembed: Any
 
     def prepare(self, input: Any, attention_mask: Any = None) -> tuple[Tensor, Tensor | None]: ...
     def step(self, tokens: Tensor, real: Tensor | None) -> Any: ...
+    def rotation(self, positions: Tensor) -> Any: ...
+    @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]: ...
     @property
     def hook_dict(self) -> dict[str, HookPoint]: ...
     @property

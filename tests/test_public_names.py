@@ -1,4 +1,4 @@
-"""The public names, pinned: adding one is deliberate, losing one breaks somebody's notebook."""
+"""The public names of ``models``, pinned: adding one is deliberate, losing one breaks somebody's notebook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ PUBLIC = {
         "decoder_hooks",
         "encoder_decoder_hooks",
     ],
-    "interp": ["Head", "HeadReport", "find_heads", "parse_head"],
 }
 
 

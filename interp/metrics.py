@@ -1,7 +1,7 @@
 """Metrics: what a run is judged by, one number per example.
 
 A metric says beforehand which positions and which tokens of the vocabulary it reads, so that a sweep computes only
-those logits. Every metric is larger the better the answer does, except ``Loss`` and ``KL``, which count nats from it.
+those logits. Every metric is larger the better the answer does, except ``Loss``, ``KL`` and ``Rank``.
 
 ==================  =====================================================  ===========
 LogitDifference     logit(answer) - logit(wrong)                           logits
@@ -12,6 +12,8 @@ Rank                how many tokens have a higher logit than the answer    token
 KL                  KL(reference || this run)                              nats
 Loss                mean next-token loss                                   nats
 ==================  =====================================================  ===========
+
+``recovered_fraction`` puts a patched run between two others.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -56,7 +59,29 @@ class Metric(ABC):
 
     @abstractmethod
     def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
-        """Return one number per example (and cell), from the logits that were asked for."""
+        """Return one number per example (and cell), from the logits that were asked for, float32 or wider."""
+
+    def of_logits(
+        self, logits: Float[Tensor, "batch pos d_vocab"], real: Bool[Tensor, "batch pos"] | None = None
+    ) -> Float[Tensor, "batch"]:
+        """Return the metric of a whole run's logits; ``real`` is False at padding.
+
+        >>> LogitDifference(answer=2, wrong=0).of_logits(torch.tensor([[[0.0, 1.0, 5.0]]])).tolist()
+        [5.0]
+        """
+        tokens = torch.zeros(logits.shape[:2], dtype=torch.long, device=logits.device)  # only their shape is read
+        where = self.positions(tokens, real).to(logits.device)
+        picked = logits.gather(1, where[..., None].expand(-1, -1, logits.shape[-1]))
+        vocabulary = self.vocabulary()
+        if vocabulary is not None:
+            index = vocabulary.to(logits.device).expand(len(logits), -1)
+            picked = picked.gather(2, index[:, None].expand(*picked.shape[:2], -1))
+        return self(widened(picked))
+
+
+def widened(logits: Tensor) -> Tensor:
+    """Return logits in float32 at least: differences and sums over a vocabulary are not taken in half precision."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def as_tokens(tokens: int | Sequence[int] | Tensor, batch: int | None = None) -> Int[Tensor, "batch"]:
@@ -68,8 +93,9 @@ def as_tokens(tokens: int | Sequence[int] | Tensor, batch: int | None = None) ->
 def _check_tokens(read: Tensor, batch: int, d_vocab: int, name: str) -> None:
     if read.shape[0] not in (1, batch):
         raise InputError(f"{name} has answers for {read.shape[0]} examples; the batch has {batch}")
-    if int(read.min()) < 0 or int(read.max()) >= d_vocab:
-        raise InputError(f"{name} names token {int(read.max())}; this vocabulary is 0 to {d_vocab - 1}")
+    for token in (int(read.min()), int(read.max())):
+        if not 0 <= token < d_vocab:
+            raise InputError(f"{name} names token {token}; this vocabulary is 0 to {d_vocab - 1}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +207,7 @@ class KL(Metric):
             )
 
     def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
-        log_p, log_q = self.reference.log_softmax(-1), logits[..., 0, :].log_softmax(-1)
+        log_p, log_q = self.reference.to(logits).log_softmax(-1), logits[..., 0, :].log_softmax(-1)
         return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
@@ -208,6 +234,22 @@ class Loss(Metric):
             raise InputError(
                 f"loss predicts tokens of shape {tuple(self.tokens.shape)}; the run's are {tuple(tokens.shape)}"
             )
+        if self.real is not None and self.real.shape != tokens.shape:
+            raise InputError(f"loss has a mask of shape {tuple(self.real.shape)}; the run's is {tuple(tokens.shape)}")
+        if tokens.shape[1] < 2 or (self.real is not None and not self._counts().any(1).all()):
+            raise InputError("loss needs two real tokens side by side in every example; drop the others")
+
+    def _counts(self) -> Bool[Tensor, "batch pos-1"]:
+        assert self.real is not None
+        return self.real[:, :-1].bool() & self.real[:, 1:].bool()
+        if self.real is not None and self.real.shape != tokens.shape:
+            raise InputError(f"loss has a mask of shape {tuple(self.real.shape)}; the run's is {tuple(tokens.shape)}")
+        if tokens.shape[1] < 2 or (self.real is not None and not self._counts().any(1).all()):
+            raise InputError("loss needs two real tokens side by side in every example; drop the others")
+
+    def _counts(self) -> Bool[Tensor, "batch pos-1"]:
+        assert self.real is not None
+        return self.real[:, :-1].bool() & self.real[:, 1:].bool()
 
     def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
         target = self.tokens[:, 1:].to(logits.device)
@@ -215,7 +257,7 @@ class Loss(Metric):
         loss = -logits.log_softmax(-1).gather(-1, index).squeeze(-1)
         if self.real is None:
             return loss.mean(-1)
-        counts = (self.real[:, :-1] & self.real[:, 1:]).to(loss.device)
+        counts = self._counts().to(loss.device)
         return loss.masked_fill(~counts, 0.0).sum(-1) / counts.sum(-1)
 
 
@@ -235,9 +277,9 @@ class Custom(Metric):
         return torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
 
     def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
-        cells = logits.flatten(0, -4) if logits.ndim > 3 else logits[None]
-        values = torch.stack([self._one(cell) for cell in cells])
-        return values.unflatten(0, logits.shape[:-3]) if logits.ndim > 3 else values[0]
+        if logits.ndim == 3:
+            return self._one(logits)
+        return torch.stack([self(cell) for cell in logits])
 
     def _one(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch"]:
         value = torch.as_tensor(self.function(logits), device=logits.device, dtype=logits.dtype)
@@ -257,3 +299,59 @@ def as_metric(metric: Metric | Callable[[Tensor], Any]) -> Metric:
     if not callable(metric):
         raise InputError(f"a metric is one of interp.metrics or a function of logits, not {type(metric).__name__}")
     return Custom(metric)
+
+
+def recovered_fraction(
+    patched: Float[np.ndarray, "..."],
+    clean: float,
+    corrupted: float,
+    *,
+    name: str = "the metric",
+    unit: str = "",
+    higher_is_better: bool = True,
+) -> Float[np.ndarray, "..."]:
+    """Return (patched - corrupted) / (clean - corrupted): 1 is the clean run, 0 the corrupted one.
+
+    Raises:
+        InputError: the two runs hardly differ in this metric, or differ the wrong way round.
+
+    >>> recovered_fraction(np.array([1.0, 2.0, 4.0]), clean=3.0, corrupted=1.0).tolist()
+    [0.0, 0.5, 1.5]
+    """
+    gap = clean - corrupted
+    found = f"{name} is {clean:.4g} {unit}".rstrip() + f" on the clean run and {corrupted:.4g} on the corrupted one"
+    if not abs(gap) > 1e-3 * max(abs(clean), abs(corrupted), 1e-6):  # NaN too
+        raise InputError(f"no fraction can be recovered: {found}. Choose prompts or a metric on which the runs differ")
+    if (gap > 0) != higher_is_better:
+        raise InputError(
+            f"no fraction can be recovered: {found}, the wrong way round. Swap the prompts, or answer and wrong answer"
+        )
+    return (patched - corrupted) / gap
+
+
+def recovered_fraction(
+    patched: Float[np.ndarray, "..."],
+    clean: float,
+    corrupted: float,
+    *,
+    name: str = "the metric",
+    unit: str = "",
+    higher_is_better: bool = True,
+) -> Float[np.ndarray, "..."]:
+    """Return (patched - corrupted) / (clean - corrupted): 1 is the clean run, 0 the corrupted one.
+
+    Raises:
+        InputError: the two runs hardly differ in this metric, or differ the wrong way round.
+
+    >>> recovered_fraction(np.array([1.0, 2.0, 4.0]), clean=3.0, corrupted=1.0).tolist()
+    [0.0, 0.5, 1.5]
+    """
+    gap = clean - corrupted
+    found = f"{name} is {clean:.4g} {unit}".rstrip() + f" on the clean run and {corrupted:.4g} on the corrupted one"
+    if not abs(gap) > 1e-3 * max(abs(clean), abs(corrupted), 1e-6):  # NaN too
+        raise InputError(f"no fraction can be recovered: {found}. Choose prompts or a metric on which the runs differ")
+    if (gap > 0) != higher_is_better:
+        raise InputError(
+            f"no fraction can be recovered: {found}, the wrong way round. Swap the prompts, or answer and wrong answer"
+        )
+    return (patched - corrupted) / gap

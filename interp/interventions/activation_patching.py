@@ -20,9 +20,9 @@ from interp.interventions.patching_result import PatchingResult, make_result
 from interp.interventions.sweep import (
     DEFAULT_MEMORY,
     Progress,
+    baseline,
     can_resume,
-    judge,
-    judge_logits,
+    is_resumable,
     naive_sweep,
     read_columns,
     resumed_sweep,
@@ -100,7 +100,7 @@ def aligned(
     pair = [side[None] if side.ndim == 1 else side for side in pair]
     if pair[0].shape != pair[1].shape:
         raise InputError(_misaligned(model, pair[0], pair[1]))
-    if isinstance(model, ResumableModel):
+    if is_resumable(model):
         (first, real), (second, _) = (model.prepare(side, attention_mask) for side in pair)
         return (first, second), real
     return (pair[0], pair[1]), attention_mask
@@ -164,11 +164,8 @@ def _resumed(
         first=first, memory=memory, progress=progress,
     )  # fmt: skip
 
-    def baseline(run: Base) -> list[Tensor]:
-        final = run.entering(n_layers, n_layers)[:, run.read]
-        return [judge(model, metric, final[None], run.read, tokens, real)[0] for metric in metrics]
-
-    of_clean, of_corrupted = (baseline(run) for run in ((other, base) if direction == "denoise" else (base, other)))
+    runs = (other, base) if direction == "denoise" else (base, other)
+    of_clean, of_corrupted = (baseline(model, metrics, run, tokens, real) for run in runs)
     return sweep, [torch.stack(pair) for pair in zip(of_clean, of_corrupted, strict=True)]
 
 
@@ -187,7 +184,8 @@ def _naive(
     into, out_of = (pair[1], pair[0]) if direction == "denoise" else pair
     _, cache = model.run_with_cache(out_of, attention_mask=real, names_filter=names)
     sweep = naive_sweep(
-        model, grid, grid.cells(), lambda layer: cache[grid.site.hook_name(layer)], metrics, into, real, progress
-    )
+        model, grid, grid.cells(), lambda layer: cache[grid.site.hook_name(layer)], metrics, into, real,
+        progress=progress,
+    )  # fmt: skip
     logits = [model(side, attention_mask=real) for side in pair]
-    return sweep, [torch.stack([judge_logits(metric, one, into, real) for one in logits]) for metric in metrics]
+    return sweep, [torch.stack([metric.of_logits(one, real).cpu().double() for one in logits]) for metric in metrics]

@@ -24,6 +24,12 @@ Values = Float[Tensor, "cell batch column d_model"]
 AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
 
 
+def span(columns: Sequence[int]) -> slice | list[int]:
+    """Return an index for columns: of neighbours a slice, which copies nothing."""
+    neighbours = len(columns) > 0 and columns[-1] - columns[0] == len(columns) - 1
+    return slice(columns[0], columns[-1] + 1) if neighbours else list(columns)
+
+
 @dataclass(frozen=True)
 class Base:
     """The run that is patched into.
@@ -32,11 +38,13 @@ class Base:
         kept: activations by hook name, ``[batch, ...]``; ``needed_of_base`` says which.
         step: where its columns stand and what they may see.
         read: the columns that metrics read, ascending.
+        frozen: hold every attention pattern to this run's.
     """
 
     kept: Mapping[str, Tensor]
     step: Any
     read: Columns
+    frozen: bool = False
 
     def at(self, layer: int, hook: str) -> Tensor:
         """Return one activation of one layer."""
@@ -47,13 +55,13 @@ class Base:
         return self.at(layer, "hook_resid_pre") if layer < n_layers else self.at(layer - 1, "hook_resid_post")
 
 
-def needed_of_base(model: ResumableModel, site: str) -> set[str]:
+def needed_of_base(model: ResumableModel, site: str, frozen: bool = False) -> set[str]:
     """Return the hooks, without ``blocks.{l}.``, that the base of a sweep over ``site`` must keep."""
     rotary = model.cfg.positions == "rotary"
     needed = {"hook_resid_pre", "attn.hook_rot_k" if rotary else "attn.hook_k", "attn.hook_v"}
     if site in ("q", "k", "v", "pattern", "z", "result", "attn_out"):
         needed |= {"attn.hook_z", "hook_attn_out", "attn.hook_rot_q" if rotary else "attn.hook_q"}
-    if site == "pattern":
+    if site == "pattern" or frozen:
         needed |= {"attn.hook_pattern"}
     if site in ("mlp_post", "mlp_out"):
         needed |= {"mlp.hook_post", "hook_mlp_out"} | (set() if model.cfg.parallel else {"hook_resid_mid"})
@@ -87,6 +95,7 @@ class Entrances:
         self.site = grid.site.name
         self.n_layers = len(model.blocks)
         self.width = base.read[-1] + 1
+        self._masks: dict[tuple[int, ...], Any] = {}
 
     def start(self, cell: Cell) -> int:
         """Return the first column whose stream the cell can change."""
@@ -124,30 +133,32 @@ class Entrances:
 
     def _stream_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
         """Return the stream of resid_pre, resid_mid or resid_post: the source's own."""
-        return self.source(layer)[:, columns].expand(len(cells), -1, -1, -1)
+        return self.source(layer)[:, span(columns)].expand(len(cells), -1, -1, -1)
 
     def _attention_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
         """Return the stream after attention (in a parallel block, after both sublayers)."""
         block = self.model.blocks[layer]
-        before = self.base.at(layer, "hook_attn_out")[:, columns]
+        at = span(columns)
+        before = self.base.at(layer, "hook_attn_out")[:, at]
         if self.site == "attn_out":
-            attn_out = self.source(layer)[:, columns].expand(len(cells), -1, -1, -1)
+            attn_out = self.source(layer)[:, at].expand(len(cells), -1, -1, -1)
         else:
             attn_out = before + self._head_write(layer, columns, cells)
         if block.parallel:
-            return self.base.entering(layer + 1, self.n_layers)[:, columns] + (attn_out - before)
-        return block.add_attention(self.base.at(layer, "hook_resid_pre")[:, columns], attn_out)
+            return self.base.entering(layer + 1, self.n_layers)[:, at] + (attn_out - before)
+        return block.add_attention(self.base.at(layer, "hook_resid_pre")[:, at], attn_out)
 
     def _head_write(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
         """Return the change of attn_out that the patched heads make."""
         attn = self.model.blocks[layer].attn
         heads = self._heads(layer, cells)
-        z_before = _pick(self.base.at(layer, "attn.hook_z")[:, columns], heads)
+        at = span(columns)
+        z_before = _pick(self.base.at(layer, "attn.hook_z")[:, at], heads)
         if self.site == "result":
-            after = _pick(self.source(layer)[:, columns], heads)
+            after = _pick(self.source(layer)[:, at], heads)
             return (after - einsum(z_before, attn.W_O[heads], "n b c h e, n h e d -> n b c h d")).sum(3)
         if self.site == "z":
-            z = _pick(self.source(layer)[:, columns], heads)
+            z = _pick(self.source(layer)[:, at], heads)
         elif self.site == "pattern":
             z = self._z_of_pattern(layer, columns, cells, heads)
         else:
@@ -166,7 +177,7 @@ class Entrances:
 
     def _z_of_pattern(self, layer: int, columns: Columns, cells: list[Cell], heads: Tensor) -> Tensor:
         base, source = (
-            pattern[:, heads][..., columns, : self.width].movedim(1, 0)  # [cell, batch, head, column, key]
+            pattern[:, :, span(columns), : self.width][:, heads].movedim(1, 0)  # [cell, batch, head, column, key]
             for pattern in (self.base.at(layer, "attn.hook_pattern"), self.source(layer))
         )
         pattern = source
@@ -179,40 +190,42 @@ class Entrances:
 
     def _z_of_qkv(self, layer: int, columns: Columns, cells: list[Cell], heads: Tensor) -> Tensor:
         attn, group = self.model.blocks[layer].attn, self.model.cfg.group_size
-        column = cells[0].column  # shared: cells are grouped by it
-        patched = list(range(self.first, self.width)) if column is None else [column]
-        turn = self.turn(patched)
         if self.site == "q":
-            q = _pick(attn.rotate(self.source(layer)[:, columns], self.turn(columns)), heads)
+            q = _pick(attn.rotate(self.source(layer)[:, span(columns)], self.turn(columns)), heads)
             k, v = (_pick(self._cached(layer, what)[:, : self.width], heads // group) for what in ("k", "v"))
             return self.attend(layer, q, k, v, columns)
-        kv_heads = heads[:, ::group] // group
-        q = _pick(self._cached(layer, "q")[:, columns], heads)
+        column = cells[0].column  # shared: cells are grouped by it
+        patched = list(range(self.first, self.width)) if column is None else [column]
+        at, kv_heads = span(patched), heads[:, ::group] // group
+        q = _pick(self._cached(layer, "q")[:, span(columns)], heads)
         k, v = (_pick(self._cached(layer, what)[:, : self.width], kv_heads) for what in ("k", "v"))
-        value = self.source(layer)[:, patched]
+        value = self.source(layer)[:, at]
         if self.site == "k":
-            k[:, :, patched] = _pick(attn.rotate(value, turn), kv_heads)
+            k[:, :, at] = _pick(attn.rotate(value, self.turn(patched)), kv_heads)
         else:
-            v[:, :, patched] = _pick(value, kv_heads)
+            v[:, :, at] = _pick(value, kv_heads)
+        if self.base.frozen:
+            return self.attend_as_base(layer, v, columns, heads)
         return self.attend(layer, q, k, v, columns)
 
     def _mlp_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
         """Return the stream leaving the block."""
         block = self.model.blocks[layer]
-        before = self.base.at(layer, "hook_mlp_out")[:, columns]
-        source = self.source(layer)[:, columns]
+        at = span(columns)
+        before = self.base.at(layer, "hook_mlp_out")[:, at]
+        source = self.source(layer)[:, at]
         if self.site == "mlp_out":
             mlp_out = source.expand(len(cells), -1, -1, -1)
         else:
-            change = source - self.base.at(layer, "mlp.hook_post")[:, columns]
+            change = source - self.base.at(layer, "mlp.hook_post")[:, at]
             if self.grid.neuron_groups is None:
                 mlp_out = (before + change @ block.mlp.W_out).expand(len(cells), -1, -1, -1)
             else:
                 groups = [self.grid.neuron_groups[cell.index["neuron"]].to(change.device) for cell in cells]
                 mlp_out = torch.stack([before + change[..., g] @ block.mlp.W_out[g] for g in groups])
         if block.parallel:
-            return self.base.entering(layer + 1, self.n_layers)[:, columns] + (mlp_out - before)
-        return block.add_mlp_out(self.base.at(layer, "hook_resid_mid")[:, columns], mlp_out)
+            return self.base.entering(layer + 1, self.n_layers)[:, at] + (mlp_out - before)
+        return block.add_mlp_out(self.base.at(layer, "hook_resid_mid")[:, at], mlp_out)
 
     # -- attention against the base ------------------------------------------------------------------------------
 
@@ -220,8 +233,7 @@ class Entrances:
         """Return the rotation of some columns, or None."""
         if self.base.step.rotation is None:
             return None
-        index = torch.tensor(list(columns), device=self.base.step.positions.device)
-        return tuple(part[:, index] for part in self.base.step.rotation)
+        return tuple(part[:, span(columns)] for part in self.base.step.rotation)
 
     def _cached(self, layer: int, what: str) -> Float[Tensor, "batch pos head d_head"]:
         rotated = what != "v" and self.base.step.rotation is not None
@@ -237,11 +249,29 @@ class Entrances:
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, columns: Columns) -> Tensor:
         """Return z ``[cell, batch, column, head, d_head]`` of queries at ``columns`` against all keys."""
         n, batch = q.shape[:2]
-        mask = self.base.step.mask.rows(torch.tensor(columns, device=q.device), self.width)
+        mask = self._mask(columns)
         if mask.allowed is not None and mask.allowed.shape[0] > 1:
             mask = type(mask)(mask.allowed.repeat(n, 1, 1, 1), mask.causal)
         attn = self.model.blocks[layer].attn
         return attn.attend(*(x.flatten(0, 1) for x in (q, k, v)), mask).unflatten(0, (n, batch))
+
+    def _mask(self, columns: Columns) -> Any:
+        """Return who the queries at ``columns`` may see, made once per sweep."""
+        key = tuple(columns)
+        if key not in self._masks:
+            index = torch.tensor(columns, device=self.base.step.positions.device)
+            self._masks[key] = self.base.step.mask.rows(index, self.width)
+        return self._masks[key]
+
+    def attend_as_base(self, layer: int, v: Tensor, columns: Columns, heads: Tensor | None = None) -> Tensor:
+        """Return z of values under the base's own pattern, of all heads or of each cell's ``heads``."""
+        pattern = self.base.at(layer, "attn.hook_pattern")[:, :, span(columns), : self.width]
+        group = self.model.cfg.group_size
+        if heads is None:
+            grouped = pattern.unflatten(1, (-1, group))
+            return einsum(grouped, v, "b kv group q k, n b k kv d -> n b q kv group d").flatten(3, 4)
+        picked = pattern[:, heads].movedim(1, 0).unflatten(2, (-1, group))
+        return einsum(picked, v, "n b kv group q k, n b k kv d -> n b q kv group d").flatten(3, 4)
 
 
 def _pick(

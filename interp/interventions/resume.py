@@ -35,9 +35,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.interventions.cells import Cell
-from interp.interventions.entering import AFTER_MLP, Columns, Entrances, Entry, Values
+from interp.interventions.entering import AFTER_MLP, Columns, Entrances, Entry, Values, span
 
-_MLP_CHUNK = 1024  # tokens whose d_mlp activations fit the processor's cache
+MLP_CHUNK = 1024  # tokens whose d_mlp activations fit the processor's cache
 
 Groups = dict[int, tuple[list[Cell], Values]]
 
@@ -104,23 +104,25 @@ class Wavefront:
         stream = torch.cat([x.flatten(0, 2) for _, x in groups.values()])
         read = block.attention_read(stream)
         sizes = [x.shape[:3].numel() for _, x in groups.values()]
-        k, v = (linear(read).split(sizes) for linear in (attn.k, attn.v))
+        v = attn.v(read).split(sizes)
+        k = v if run.base.frozen else attn.k(read).split(sizes)
         last = layer == self.n_layers - 1
         if last:
             stream, read = (self._only_read(flat, groups, sizes) for flat in (stream, read))
         columns = {start: self._columns(start, last) for start in groups}
         q_sizes = [len(cells) * x.shape[1] * len(columns[start]) for start, (cells, x) in groups.items()]
-        q = attn.q(read).split(q_sizes)
+        q = read.split(q_sizes) if run.base.frozen else attn.q(read).split(q_sizes)
         zs = []
         for i, (start, (cells, x)) in enumerate(groups.items()):
-            n, batch = len(cells), x.shape[1]
-            kg = k[i].view(n, batch, self.width - start, -1, attn.d_head)
-            vg = v[i].view(n, batch, self.width - start, -1, attn.d_head)
-            qg = q[i].view(n, batch, len(columns[start]), -1, attn.d_head)
-            qg = attn.rotate(qg, run.turn(columns[start]))
-            kg = run.after_base(layer, "k", start, attn.rotate(kg, run.turn(range(start, self.width))))
-            vg = run.after_base(layer, "v", start, vg)
-            zs.append(run.attend(layer, qg, kg, vg, columns[start]))
+            own = (len(cells), x.shape[1], self.width - start, -1, attn.d_head)
+            vg = run.after_base(layer, "v", start, v[i].view(own))
+            if run.base.frozen:
+                zs.append(run.attend_as_base(layer, vg, columns[start]))
+                continue
+            kg = attn.rotate(k[i].view(own), run.turn(range(start, self.width)))
+            kg = run.after_base(layer, "k", start, kg)
+            qg = q[i].view(len(cells), x.shape[1], len(columns[start]), -1, attn.d_head)
+            zs.append(run.attend(layer, attn.rotate(qg, run.turn(columns[start])), kg, vg, columns[start]))
         attn_out = attn.o(torch.cat([z.flatten(3).flatten(0, 2) for z in zs]))
         if block.parallel:
             self.block_tokens += len(stream)
@@ -139,7 +141,7 @@ class Wavefront:
     def _only_read(self, flat: Tensor, groups: Groups, sizes: list[int]) -> Tensor:
         parts = []
         for (start, (_, x)), part in zip(groups.items(), flat.split(sizes), strict=True):
-            index = torch.tensor([column - start for column in self._columns(start, True)], device=flat.device)
+            index = span([column - start for column in self._columns(start, True)])
             parts.append(part.view(*x.shape[:3], -1)[:, :, index].flatten(0, 2))
         return torch.cat(parts)
 
@@ -152,7 +154,7 @@ class Wavefront:
 
     def _chunked(self, function: Callable[[Tensor], Tensor], flat: Float[Tensor, "token d_model"]) -> Tensor:
         """Apply a position-wise function to some tokens at a time."""
-        return torch.cat([function(chunk) for chunk in flat.split(_MLP_CHUNK)])
+        return torch.cat([function(chunk) for chunk in flat.split(MLP_CHUNK)])
 
     def _columns(self, start: int, last: bool) -> Columns:
         return [c for c in self.base.read if c >= start] if last else list(range(start, self.width))
@@ -165,7 +167,7 @@ class Wavefront:
             stream = entry.stream
         else:
             stream = self.base.entering(layer, self.n_layers)[:, columns].expand(len(entry.cells), -1, -1, -1).clone()
-            stream[:, :, [columns.index(c) for c in entry.columns]] = entry.stream
+            stream[:, :, span([columns.index(c) for c in entry.columns])] = entry.stream
         if start in groups:
             cells, before = groups[start]
             groups[start] = (cells + entry.cells, torch.cat([before, stream]))

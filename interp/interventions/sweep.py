@@ -6,9 +6,9 @@ float tolerance, from ``Wavefront``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,13 +16,14 @@ from torch import Tensor
 
 from interp.interventions.cells import Cell, Grid
 from interp.interventions.entering import AFTER_MLP, Base, Entrances
-from interp.interventions.resume import Wavefront
-from interp.metrics import Metric
-from models.hooks.cache import ActivationCache
+from interp.interventions.resume import MLP_CHUNK, Wavefront
+from interp.metrics import Metric, widened
+from models.hooks.module import Hook
 from models.hooks.point import HookPoint
 from models.protocol import HookedModel, ResumableModel
 
 DEFAULT_MEMORY = 1 << 30
+_WAVE_TOKENS = 4096  # enough that reading the weights costs nothing beside using them
 Progress = Callable[[int, int], None]
 
 
@@ -44,9 +45,15 @@ class Sweep:
     done: Bool[Tensor, "cell"] = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
 
 
+def is_resumable(model: HookedModel) -> TypeGuard[ResumableModel]:
+    """Return whether the model's blocks can be entered halfway."""
+    # isinstance(model, ResumableModel) would compute every property that it looks for: whole stacks of weights
+    return all(hasattr(model, name) for name in ("blocks", "ln_final", "unembed", "prepare", "step", "hook_dict"))
+
+
 def can_resume(model: HookedModel) -> bool:
-    """Return whether the model's blocks can be entered halfway, and nothing is attached that would be passed by."""
-    return isinstance(model, ResumableModel) and not any(point.in_use for point in model.hook_dict.values())
+    """Return whether the model can be entered halfway, and nothing is attached that would be passed by."""
+    return is_resumable(model) and not any(point.in_use for point in model.hook_dict.values())
 
 
 def read_columns(
@@ -71,13 +78,13 @@ def judge(
     normed = model.ln_final(picked)
     vocabulary = metric.vocabulary()
     if vocabulary is None:
-        return metric(model.unembed(normed))
+        return metric(widened(model.unembed(normed)))
     vocabulary = vocabulary.to(stream.device)
     if len(vocabulary) == 1:
         vocabulary = vocabulary.expand(stream.shape[1], -1)
     columns = model.W_U.T[vocabulary]  # [batch, token, d_model]
     logits = torch.einsum("nbrd,btd->nbrt", normed, columns)
-    return metric(logits + model.b_U[vocabulary][:, None])
+    return metric(widened(logits + model.b_U[vocabulary][:, None]))
 
 
 def resumed_sweep(
@@ -105,10 +112,8 @@ def resumed_sweep(
         progress: called with (block-tokens done, in all).
     """
     batch = tokens.shape[0]
-    final = base.entering(len(model.blocks), len(model.blocks))[:, base.read]
-    baselines = [judge(model, metric, final[None], base.read, tokens, real)[0] for metric in metrics]
     n_cells = len(grid.cells())
-    flat = [value.expand(n_cells, batch).clone() for value in baselines]
+    flat = [value.expand(n_cells, batch).clone() for value in baseline(model, metrics, base, tokens, real)]
     sweep = Sweep([], done=torch.ones(n_cells, dtype=torch.bool))
     entrances = Entrances(model, grid, base, source, first)
     wave = Wavefront(entrances, lambda done: progress(done, total) if progress is not None else None)
@@ -121,7 +126,7 @@ def resumed_sweep(
             sweep.block_tokens = wave.block_tokens
             numbers = [cell.number for cell in order]
             for values, metric in zip(flat, metrics, strict=True):
-                values[numbers] = judge(model, metric, stream, base.read, tokens, real).to(values.dtype)
+                values[numbers] = judge(model, metric, stream, base.read, tokens, real).cpu().double()
             sweep.done[[cell.number for cell in chunk]] = True
     except KeyboardInterrupt:
         sweep.complete = False
@@ -129,6 +134,18 @@ def resumed_sweep(
             values[~sweep.done] = torch.nan
     sweep.values = [values.view(*grid.sizes, batch) for values in flat]
     return sweep
+
+
+def baseline(
+    model: ResumableModel,
+    metrics: Sequence[Metric],
+    run: Base,
+    tokens: Int[Tensor, "batch pos"],
+    real: Bool[Tensor, "batch pos"] | None,
+) -> list[Float[Tensor, "batch"]]:
+    """Return every metric of an unpatched run."""
+    final = run.entering(len(model.blocks), len(model.blocks))[:, run.read]
+    return [judge(model, metric, final[None], run.read, tokens, real)[0].cpu().double() for metric in metrics]
 
 
 def cost(entrances: Entrances, cell: Cell) -> int:
@@ -148,27 +165,35 @@ def cost(entrances: Entrances, cell: Cell) -> int:
 def _chunks(
     cells: Sequence[Cell], entrances: Entrances, batch: int, metrics: Sequence[Metric], memory: int
 ) -> list[list[Cell]]:
-    """Split cells so that each chunk's wavefront stays below ``memory`` bytes; cells of one start stay together."""
+    """Split cells, those of neighbouring layers together.
+
+    A chunk's wavefront stays below ``memory`` bytes, if one cell does. It is no wider than pays: what is finished is
+    kept when a sweep is interrupted.
+    """
     cfg, size = entrances.model.cfg, entrances.model.W_E.element_size()
-    n_read = len(entrances.base.read)
+    width, n_read = entrances.width, len(entrances.base.read)
+    shared = 0 if cfg.d_mlp is None else 4 * MLP_CHUNK * cfg.d_mlp * size
     full = any(metric.vocabulary() is None for metric in metrics)
+    heads_width, kv_width = cfg.n_heads * cfg.d_head, cfg.n_kv_heads * cfg.d_head
 
     def bytes_of(cell: Cell) -> int:
-        own = entrances.width - entrances.start(cell)
-        stream = own * (5 * cfg.d_model + 3 * cfg.n_heads * cfg.d_head)
-        keys = 4 * entrances.width * cfg.n_kv_heads * cfg.d_head
-        logits = 3 * n_read * cfg.d_vocab if full else 0
-        return batch * size * (stream + keys + logits)
+        own = width - entrances.start(cell)
+        stream = own * (6 * cfg.d_model + 4 * heads_width + 2 * width)
+        keys = 6 * width * kv_width
+        pattern = 4 * own * width * cfg.n_heads if entrances.site == "pattern" else 0
+        logits = 4 * n_read * cfg.d_vocab if full else 0
+        return batch * size * (stream + keys + pattern + logits)
 
     chunks: list[list[Cell]] = []
-    room = 0
-    for cell in sorted(cells, key=lambda cell: (entrances.start(cell), cell.index["layer"])):
-        needed = bytes_of(cell)
-        if not chunks or needed > room:
+    room = wide = 0
+    for cell in sorted(cells, key=lambda cell: (cell.index["layer"], entrances.start(cell))):
+        needed, tokens = bytes_of(cell), batch * (width - entrances.start(cell))
+        if not chunks or needed > room or tokens > wide:
             chunks.append([])
-            room = memory
+            room, wide = memory - shared, _WAVE_TOKENS
         chunks[-1].append(cell)
         room -= needed
+        wide -= tokens
     return chunks
 
 
@@ -180,12 +205,19 @@ def naive_sweep(
     metrics: Sequence[Metric],
     tokens: Int[Tensor, "batch pos"],
     real: Bool[Tensor, "batch pos"] | None,
+    *,
+    frozen: Callable[[int], Tensor] | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run the whole model once per cell, with one hook (one per layer where layers are not swept over)."""
+    """Run the whole model once per cell, with one hook (one per layer where layers are not swept over).
+
+    ``frozen`` gives the attention pattern that every layer is held to.
+    """
     batch, n_layers = tokens.shape[0], cast(Any, model.cfg).n_layers
-    flat = [torch.full((len(grid.cells()), batch), torch.nan) for _ in metrics]
-    sweep = Sweep([], resumed=False, done=torch.zeros(len(grid.cells()), dtype=torch.bool))
+    n_cells = len(grid.cells())
+    flat = [torch.full((n_cells, batch), torch.nan, dtype=torch.float64) for _ in metrics]
+    sweep = Sweep([], resumed=False, done=torch.zeros(n_cells, dtype=torch.bool))
+    freeze = frozen_hooks(frozen, n_layers)
     try:
         for number, cell in enumerate(cells):
             layers = [cell.index["layer"]] if "layer" in cell.index else list(range(n_layers))
@@ -195,10 +227,10 @@ def naive_sweep(
                 assert hook.layer is not None
                 value[index] = source(hook.layer)[index]
 
-            hooks = [(grid.site.hook_name(layer), replace) for layer in layers]
-            logits = model.run_with_hooks(tokens, attention_mask=real, fwd_hooks=hooks)
+            hooks: list[Hook] = [(grid.site.hook_name(layer), replace) for layer in layers]
+            logits = model.run_with_hooks(tokens, attention_mask=real, fwd_hooks=[*freeze, *hooks])
             for values, metric in zip(flat, metrics, strict=True):
-                values[cell.number] = judge_logits(metric, logits, tokens, real)
+                values[cell.number] = metric.of_logits(logits, real).cpu()
             sweep.done[cell.number] = True
             sweep.block_tokens += tokens.numel() * n_layers
             if progress is not None:
@@ -209,23 +241,13 @@ def naive_sweep(
     return sweep
 
 
-def judge_logits(
-    metric: Metric,
-    logits: Float[Tensor, "batch pos d_vocab"],
-    tokens: Int[Tensor, "batch pos"],
-    real: Bool[Tensor, "batch pos"] | None,
-) -> Float[Tensor, "batch"]:
-    """Return the metric of a whole run's logits."""
-    where = metric.positions(tokens, real).to(logits.device)
-    picked = logits.gather(1, where[..., None].expand(-1, -1, logits.shape[-1]))
-    vocabulary = metric.vocabulary()
-    if vocabulary is not None:
-        picked = picked.gather(
-            2, vocabulary.to(logits.device).expand(len(logits), -1)[:, None].expand(*picked.shape[:2], -1)
-        )
-    return metric(picked)
+def frozen_hooks(pattern: Callable[[int], Tensor] | None, n_layers: int) -> list[Hook]:
+    """Return hooks that put every layer's attention pattern in the place of what would be computed."""
+    if pattern is None:
+        return []
 
+    def freeze(value: Tensor, hook: HookPoint) -> Tensor:
+        assert hook.layer is not None
+        return pattern(hook.layer)
 
-def kept(cache: ActivationCache | Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    """Return some rows of every cached activation."""
-    return {name: value[rows] for name, value in cache.items()}
+    return [(f"blocks.{layer}.attn.hook_pattern", freeze) for layer in range(n_layers)]

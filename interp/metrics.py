@@ -242,14 +242,6 @@ class Loss(Metric):
     def _counts(self) -> Bool[Tensor, "batch pos-1"]:
         assert self.real is not None
         return self.real[:, :-1].bool() & self.real[:, 1:].bool()
-        if self.real is not None and self.real.shape != tokens.shape:
-            raise InputError(f"loss has a mask of shape {tuple(self.real.shape)}; the run's is {tuple(tokens.shape)}")
-        if tokens.shape[1] < 2 or (self.real is not None and not self._counts().any(1).all()):
-            raise InputError("loss needs two real tokens side by side in every example; drop the others")
-
-    def _counts(self) -> Bool[Tensor, "batch pos-1"]:
-        assert self.real is not None
-        return self.real[:, :-1].bool() & self.real[:, 1:].bool()
 
     def __call__(self, logits: Float[Tensor, "*cell batch read token"]) -> Float[Tensor, "*cell batch"]:
         target = self.tokens[:, 1:].to(logits.device)
@@ -299,34 +291,6 @@ def as_metric(metric: Metric | Callable[[Tensor], Any]) -> Metric:
     if not callable(metric):
         raise InputError(f"a metric is one of interp.metrics or a function of logits, not {type(metric).__name__}")
     return Custom(metric)
-
-
-def recovered_fraction(
-    patched: Float[np.ndarray, "..."],
-    clean: float,
-    corrupted: float,
-    *,
-    name: str = "the metric",
-    unit: str = "",
-    higher_is_better: bool = True,
-) -> Float[np.ndarray, "..."]:
-    """Return (patched - corrupted) / (clean - corrupted): 1 is the clean run, 0 the corrupted one.
-
-    Raises:
-        InputError: the two runs hardly differ in this metric, or differ the wrong way round.
-
-    >>> recovered_fraction(np.array([1.0, 2.0, 4.0]), clean=3.0, corrupted=1.0).tolist()
-    [0.0, 0.5, 1.5]
-    """
-    gap = clean - corrupted
-    found = f"{name} is {clean:.4g} {unit}".rstrip() + f" on the clean run and {corrupted:.4g} on the corrupted one"
-    if not abs(gap) > 1e-3 * max(abs(clean), abs(corrupted), 1e-6):  # NaN too
-        raise InputError(f"no fraction can be recovered: {found}. Choose prompts or a metric on which the runs differ")
-    if (gap > 0) != higher_is_better:
-        raise InputError(
-            f"no fraction can be recovered: {found}, the wrong way round. Swap the prompts, or answer and wrong answer"
-        )
-    return (patched - corrupted) / gap
 
 
 def recovered_fraction(

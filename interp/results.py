@@ -126,7 +126,8 @@ class CausalEvidence:
         effect: of the set, in ``unit``; a positive number is what the kind's definition predicts.
         unit: of effect and null effects.
         null_effects: the effects of the random sets; empty where there is nothing to compare with.
-        p_value: share of null effects that reach the effect, (1 + count) / (1 + n); 1 without null effects.
+        p_value: share of null effects that reach the effect, (1 + count) / (1 + n), which is 1 where there are none.
+            For sinks, whose effect is observed on pairs of sequences, the p-value of the sign test.
         details: further measurements by name.
     """
 
@@ -175,6 +176,11 @@ class HeadReport(Result):
     token_loss: np.ndarray
     token_loss_ablated: np.ndarray | None = None
     warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for array in (*self.patterns.values(), self.token_loss, self.token_loss_ablated):
+            if array is not None:
+                array.setflags(write=False)
 
     def of_kind(self, kind: str) -> tuple[HeadEvidence, ...]:
         """Return the evidence on every head for one kind, best score first. Raises InputError on another kind."""

@@ -60,27 +60,22 @@ def causes(
         ticker: given a stage and its number of runs, returns what is called after each run.
     """
     few = replace(prompts, repeated=prompts.repeated[:N_SEQUENCES], control=prompts.control[:N_SEQUENCES])
-    n_layers, n_heads = measured.active.shape
-    # Nearly any head of a large model may be a sink, so that being one does not make a head unfit for comparison.
+    _, n_layers, n_heads = measured.active.shape
+    # Most heads of a large model are sinks, so that being one does not make a head unfit for comparison.
     detected = [head for kind, heads in found.items() if kind != "sink" for head in heads]
     result = Causes()
     for kind in kinds:
         heads = found[kind]
         if not heads:
             continue
-        singly = heads[:N_SINGLE]
-        sets = random_sets(heads, () if kind == "sink" else detected, n_layers, n_heads, N_RANDOM_SETS, seed)
-        stage = f"{kind.replace('_', ' ')}: without the heads"
-        knockout = Knockout(model, few, measured.mean_z, ticker(stage, 2 + len(sets.sets) + len(singly)))
-        if kind == "induction":
-            evidence, effects = induction.causal(knockout, heads, sets, singly)
-            everything = replace(knockout, prompts=prompts, tick=lambda: None)
-            result.token_loss_ablated = everything.loss(heads)
-        elif kind == "duplicate_token":
-            evidence, effects = duplicate_token.causal(knockout, heads, sets, singly)
-        elif kind == "sink":
-            evidence, effects = sink.causal(heads, measured.dormant, measured.active, measured.value_ratio, sets, heads)
-        else:
+        if kind == "sink":
+            evidence, result.effects[kind] = sink.evidence(
+                heads, measured.dormant, measured.active, measured.value_ratio
+            )
+            result.evidence.append(evidence)
+            continue
+        singly, readers = heads[:N_SINGLE], []
+        if kind == "previous_token":
             readers = previous_token.receivers(heads, measured.mean("induction"), found["induction"])
             if not readers:
                 result.warnings.append(
@@ -88,7 +83,18 @@ def causes(
                     "causal evidence"
                 )
                 continue
+            singly = [head for head in singly if any(reader.layer > head.layer for reader in readers)]
+        sets = random_sets(heads, detected, n_layers, n_heads, N_RANDOM_SETS, seed)
+        stage = f"{kind.replace('_', ' ')}: without the heads"
+        knockout = Knockout(model, few, measured.mean_z, ticker(stage, 2 + len(sets.sets) + len(singly)))
+        if kind == "previous_token":
             evidence, effects = previous_token.causal(knockout, heads, readers, sets, singly)
+        elif kind == "induction":
+            evidence, effects = induction.causal(knockout, heads, sets, singly)
+            everything = replace(knockout, prompts=prompts, tick=lambda: None)
+            result.token_loss_ablated = everything.loss(heads)
+        else:
+            evidence, effects = duplicate_token.causal(knockout, heads, sets, singly)
         result.evidence.append(evidence)
         result.effects[kind] = effects
     return result

@@ -23,7 +23,10 @@ N_SHOWN = 3  # patterns kept per kind
 
 THRESHOLDS: dict[HeadKind, str] = {
     "previous_token": f"score >= {previous_token.LEAST_SCORE}",
-    "sink": f"share of sequences with alpha_1 > {sink.EPSILON} is at least {sink.LEAST_SHARE}",
+    "sink": (
+        f"share of sequences with alpha_1 > {sink.EPSILON} at least {sink.LEAST_SHARE}, and the first value shorter "
+        "than the others or half of the attention gone on a repeat"
+    ),
     "induction": f"score >= {induction.LEAST_SCORE}",
     "duplicate_token": f"score >= {duplicate_token.LEAST_SCORE}",
 }
@@ -160,7 +163,11 @@ def _verdicts(
     """Return verdicts and corrected p-values per kind, ``[layer, head]``."""
     enough = {
         "previous_token": measured.mean("previous_token") >= previous_token.LEAST_SCORE,
-        "sink": (sink.share(measured.scores["sink"]) >= sink.LEAST_SHARE) & (sink.warning(n_tokens) is None),
+        "sink": (
+            (sink.share(measured.sink_alpha) >= sink.LEAST_SHARE)
+            & sink.rests(measured.dormant.mean(0), measured.active.mean(0), measured.value_ratio)
+            & (sink.warning(n_tokens) is None)
+        ),
         "induction": measured.mean("induction") >= induction.LEAST_SCORE,
         "duplicate_token": measured.mean("duplicate_token") >= duplicate_token.LEAST_SCORE,
     }
@@ -216,7 +223,7 @@ def _patterns(
     best = {
         head
         for kind in kinds
-        for head in (found[kind][:N_SHOWN] or _best_first(measured, kind, np.ones_like(measured.active, bool))[:1])
+        for head in (found[kind][:N_SHOWN] or _best_first(measured, kind, np.ones_like(measured.value_ratio, bool))[:1])
     }
     by_layer = shown_patterns(model, tokens, sorted({head.layer for head in best}))
     return {str(head): by_layer[head.layer][head.head].round(5) for head in sorted(best)}

@@ -80,10 +80,10 @@ class Knockout:
 
 @dataclass(frozen=True)
 class RandomSets:
-    """Random sets of heads, each of the same size as a given set.
+    """Random sets of heads to hold against a given set, of its size where enough other heads are left.
 
     Attributes:
-        sets: distinct sets; empty where there are too few other heads.
+        sets: distinct sets; empty where there are no other heads.
         note: where the heads come from.
     """
 
@@ -94,27 +94,23 @@ class RandomSets:
 def random_sets(
     heads: Sequence[Head], detected: Sequence[Head], n_layers: int, n_heads: int, n_sets: int, seed: int
 ) -> RandomSets:
-    """Draw sets of ``len(heads)`` heads from the same layers, as far as other heads are left there.
+    """Draw sets of as many heads as ``heads`` has, from the same layers as far as other heads are left there.
 
     Args:
         heads: the set to match; none of its heads is drawn.
-        detected: further heads to avoid, as long as enough others are left.
+        detected: further heads that are not drawn: they may matter in their own way.
         n_layers, n_heads: of the model.
         n_sets: how many distinct sets to draw; fewer where fewer exist.
         seed: of the draw.
     """
     every = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    pool, which = [head for head in every if head not in {*heads, *detected}], "heads of no detected kind"
-    if len(pool) < len(heads):
-        pool, which = (
-            [head for head in every if head not in heads],
-            "other heads, detected ones of other kinds included",
-        )
-    if len(pool) < len(heads):
-        return RandomSets((), f"no random sets: only {len(pool)} other heads are left")
+    pool = [head for head in every if head not in {*heads, *detected}]
+    if not pool:
+        return RandomSets((), "no random sets, because no other heads are left")
     wanted = [sum(head.layer == layer for head in heads) for layer in range(n_layers)]
     there = [[head for head in pool if head.layer == layer] for layer in range(n_layers)]
-    elsewhere = sum(max(0, n - len(left)) for n, left in zip(wanted, there, strict=True))
+    size = min(len(heads), len(pool))
+    elsewhere = size - sum(min(n, len(left)) for n, left in zip(wanted, there, strict=True))
     rng = np.random.default_rng(seed)
 
     def draw() -> tuple[Head, ...]:
@@ -124,10 +120,16 @@ def random_sets(
         chosen += [rest[i] for i in rng.permutation(len(rest))[:elsewhere]]
         return tuple(sorted(chosen))
 
-    drawn = dict.fromkeys(draw() for _ in range(10 * n_sets))
-    sets = tuple(drawn)[:n_sets]
-    where = "the same layers" if not elsewhere else f"the same layers, {elsewhere} of them from other layers"
-    return RandomSets(sets, f"{len(sets)} random sets of {which} in {where}")
+    sets = tuple(dict.fromkeys(draw() for _ in range(10 * n_sets)))[:n_sets]
+    note = f"{_count(len(sets), 'random set')} of {_count(size, 'other head')}"
+    if size < len(heads):
+        note += ", all that are of no detected kind"
+    where = f"{elsewhere} of them in other layers" if elsewhere else "in the same layers"
+    return RandomSets(sets, f"{note}, {where}")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def evidence_against_random(
@@ -159,7 +161,7 @@ def repeat_loss_evidence(
         lambda ablated: knockout.repeat_loss(ablated) - intact,
         random_sets,
         description=(
-            f"rise in the loss on the repeated half when all {len(heads)} {kind.replace('_', '-')} heads are "
+            f"rise in the loss on the repeated half when all {kind.replace('_', '-')} heads found ({len(heads)}) are "
             "mean-ablated"
         ),
         unit="nats",

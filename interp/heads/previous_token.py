@@ -67,7 +67,7 @@ def causal(
 ) -> tuple[CausalEvidence, dict[Head, float]]:
     """Return the fall of the mean induction score of ``readers`` without ``heads``, and without each of ``singly``.
 
-    A single head's effect is on those readers that lie in later layers than itself.
+    A single head's effect is on those readers that lie in later layers than itself; each of ``singly`` must have some.
     """
 
     def induction_scores(ablated: Sequence[Head]) -> dict[Head, float]:
@@ -89,11 +89,7 @@ def causal(
         without = induction_scores(ablated)
         return sum(intact[head] - without[head] for head in among) / len(among)
 
-    effects: dict[Head, float] = {}
-    for head in singly:
-        later = [reader for reader in readers if reader.layer > head.layer]
-        if later:
-            effects[head] = fall([head], later)
+    effects = {head: fall([head], [reader for reader in readers if reader.layer > head.layer]) for head in singly}
     evidence = evidence_against_random(
         "previous_token",
         heads,
@@ -101,7 +97,7 @@ def causal(
         random_sets,
         description=(
             f"fall of the mean induction score of {', '.join(str(head) for head in readers)} when all "
-            f"{len(heads)} previous-token heads are mean-ablated"
+            f"previous-token heads found ({len(heads)}) are mean-ablated"
         ),
         unit="attention",
         details={"intact": sum(intact.values()) / len(intact), "n_readers": float(len(readers))},

@@ -34,16 +34,18 @@ class Measured:
 
     Attributes:
         scores, nulls: per kind, ``[sequence, layer, head]``.
+        sink_alpha: attention to the first token, over 64 tokens in which nothing repeats.
         dormant, active: attention of the second half's queries to the first token, without and with a repeat.
-        value_ratio: norm of the first token's value over the mean norm of the others'.
+        value_ratio: norm of the first token's value over the mean norm of the others'; 1 where all values are 0.
         mean_z: mean over sequences and positions of each head's z.
         loss: next-token loss on the repeated sequences, in nats.
     """
 
     scores: dict[HeadKind, PerHead]
     nulls: dict[HeadKind, PerHead]
-    dormant: Float[np.ndarray, "layer head"]
-    active: Float[np.ndarray, "layer head"]
+    sink_alpha: PerHead
+    dormant: PerHead
+    active: PerHead
     value_ratio: Float[np.ndarray, "layer head"]
     mean_z: Float[Tensor, "layer head d_head"]
     loss: Float[np.ndarray, "sequence pos-1"]
@@ -77,16 +79,21 @@ def measure(model: HookedModel, prompts: RepeatedTokens, tick: Callable[[], None
         scores={kind: whole[kind] for kind in ("previous_token", "sink", "induction", "duplicate_token")},
         nulls={
             "previous_token": whole["previous_token_null"],
-            "sink": np.full_like(whole["sink"], sink.uniform(min(sink.WINDOW, prompts.control.shape[1]))),
+            "sink": np.full_like(whole["sink"], sink.uniform(prompts.repeated.shape[1])),
             "induction": whole["induction_null"],
             "duplicate_token": whole["duplicate_token_null"],
         },
-        dormant=whole["dormant"].mean(0),
-        active=whole["active"].mean(0),
-        value_ratio=whole["value_first"].mean(0) / whole["value_others"].mean(0),
+        sink_alpha=whole["sink_alpha"],
+        dormant=whole["dormant"],
+        active=whole["active"],
+        value_ratio=_ratio(whole["value_first"].mean(0), whole["value_others"].mean(0)),
         mean_z=torch.cat(parts["z"]).mean(0),
         loss=whole["loss"],
     )
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.ones_like(part), where=whole > 0)
 
 
 def _repeated_pass(model: HookedModel, tokens: Tensor, prompts: RepeatedTokens) -> dict[str, Tensor]:
@@ -99,6 +106,7 @@ def _repeated_pass(model: HookedModel, tokens: Tensor, prompts: RepeatedTokens) 
         read["previous_token_null"].append(previous_token.null(pattern, prompts.n_prepended))
         read["induction"].append(induction.score(pattern, tokens))
         read["duplicate_token"].append(duplicate_token.score(pattern, tokens))
+        read["sink"].append(sink.score(pattern))
         read["active"].append(sink.resting(pattern, prompts.second_half))
 
     def values(v: Float[Tensor, "batch pos kv_head d_head"], hook: HookPoint) -> None:
@@ -120,7 +128,7 @@ def _control_pass(model: HookedModel, control: Tensor, repeated: Tensor, prompts
 
     def patterns(pattern: Tensor, hook: HookPoint) -> None:
         pattern = pattern.float()
-        read["sink"].append(sink.score(pattern))
+        read["sink_alpha"].append(sink.windowed(pattern))
         read["induction_null"].append(induction.score(pattern, repeated))
         read["duplicate_token_null"].append(duplicate_token.score(pattern, repeated))
         read["dormant"].append(sink.resting(pattern, prompts.second_half))

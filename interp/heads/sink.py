@@ -1,17 +1,20 @@
 """Attention sinks: a head rests on the first token while it finds nothing to attend to.
 
-    alpha_1(s) = mean over queries t of A[t, 1] on the first T tokens of sequence s        (positions from 1, as in
-    score      = mean over s of alpha_1(s)                                                  the paper)
-    share      = share of sequences with alpha_1(s) > 0.3
+    alpha_1(s) = mean over queries t of A[t, 1] on sequence s                       (positions from 1, as in the paper)
+    score      = mean over s of alpha_1(s), on the repeated sequences like every other kind's
+    share      = share of sequences with alpha_1(s) > 0.3, on T = 64 tokens (or all, if fewer) in which nothing repeats
 
-Source: Gu et al. (arXiv 2410.10781), with their epsilon = 0.3 and T = 64 (or the whole sequence, where shorter). The
-verdict rests on the share, at least one half; the score ranks the heads. Measured where nothing repeats.
+Source: Gu et al. (arXiv 2410.10781), with their epsilon and T. The score ranks the heads; the verdict asks for a share
+of at least one half, and that the head rests there rather than reads:
+
+* the first token's value vector is shorter than the others' (norm ratio below 1), so that resting writes little; they
+  and Guo et al. (arXiv 2410.13835) find it drained; or
+* the head is dormant, not fixed: at least half of that attention leaves for queries that have something to attend to.
+
+The first token of a deep untrained model without norms draws attention by its length, and fails both.
 
 Null: uniform causal attention, alpha_1 = H_T / T with H_T = 1 + 1/2 + ... + 1/T: .074 at T = 64, but .211 at T = 16
 and .314 at T = 9. Below 16 tokens, therefore, no verdict is given.
-
-Evidence beside the attention: the value vector of the sink token is small, so that resting there writes little; and
-the head is dormant, not fixed: it leaves the sink for queries that have something to attend to.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.heads.knockout import RandomSets, evidence_against_random
+from interp.heads.statistics import sign_test
 from interp.results import CausalEvidence
 from interp.sites import Head
 
@@ -33,8 +36,13 @@ SHORTEST = 16
 
 
 def score(pattern: Float[Tensor, "batch head query_pos key_pos"]) -> Float[Tensor, "batch head"]:
-    """Return alpha_1 of each sequence, over its first 64 tokens."""
-    return pattern[..., :WINDOW, 0].mean(-1)
+    """Return alpha_1 of each sequence."""
+    return pattern[..., 0].mean(-1)
+
+
+def windowed(pattern: Float[Tensor, "batch head query_pos key_pos"]) -> Float[Tensor, "batch head"]:
+    """Return alpha_1 over the first 64 tokens."""
+    return score(pattern[..., :WINDOW, :])
 
 
 def uniform(n_tokens: int) -> float:
@@ -46,9 +54,21 @@ def uniform(n_tokens: int) -> float:
     return sum(1 / t for t in range(1, n_tokens + 1)) / n_tokens
 
 
-def share(scores: Float[np.ndarray, "sequence layer head"]) -> Float[np.ndarray, "layer head"]:
+def share(alphas: Float[np.ndarray, "sequence layer head"]) -> Float[np.ndarray, "layer head"]:
     """Return the share of sequences on which a head is a sink."""
-    return (scores > EPSILON).mean(0)
+    return (alphas > EPSILON).mean(0)
+
+
+def rests(
+    dormant: Float[np.ndarray, "layer head"],
+    active: Float[np.ndarray, "layer head"],
+    value_ratio: Float[np.ndarray, "layer head"],
+) -> Bool[np.ndarray, "layer head"]:
+    """Return whether attention to the first token writes little, or leaves when there is something to attend to.
+
+    Arguments as for ``evidence``, mean over sequences.
+    """
+    return (value_ratio < 1) | (active <= dormant / 2)
 
 
 def warning(n_tokens: int) -> str | None:
@@ -66,43 +86,41 @@ def resting(pattern: Float[Tensor, "batch head query_pos key_pos"], queries: sli
     return pattern[:, :, queries, 0].mean(-1)
 
 
-def causal(
+def evidence(
     heads: Sequence[Head],
-    dormant: Float[np.ndarray, "layer head"],
-    active: Float[np.ndarray, "layer head"],
+    dormant: Float[np.ndarray, "sequence layer head"],
+    active: Float[np.ndarray, "sequence layer head"],
     value_ratio: Float[np.ndarray, "layer head"],
-    random_sets: RandomSets,
-    singly: Sequence[Head],
 ) -> tuple[CausalEvidence, dict[Head, float]]:
-    """Return how much attention leaves the sink for a repeat, and the norm of the sink's value.
+    """Return how much attention leaves the sink for a repeat, together and head by head, and the sink's value norm.
+
+    Observed, not an intervention: the same queries are compared where their token has and has not been seen before,
+    so that p is that of the sign test over sequences, and there are no random sets.
 
     Args:
         heads: the sinks.
         dormant: attention to the first token of the second half's queries, where nothing repeats.
         active: the same queries where the second half repeats the first.
         value_ratio: norm of the first token's value over the mean norm of the others' values.
-        random_sets: sets of other heads.
-        singly: heads to give the effect of one by one.
     """
+    layers, numbers = np.array(heads).T
+    dormant, active = dormant[:, layers, numbers], active[:, layers, numbers]
     leaves = dormant - active
-
-    def mean(of: Float[np.ndarray, "layer head"], over: Sequence[Head]) -> float:
-        return float(np.mean([of[head] for head in over]))
-
-    evidence = evidence_against_random(
-        "sink",
-        heads,
-        lambda chosen: mean(leaves, chosen),
-        random_sets,
+    together = CausalEvidence(
+        kind="sink",
+        heads=tuple(heads),
         description=(
-            f"attention that leaves the first token, mean over {len(heads)} sinks, when the second half repeats "
-            "the first and there is something to attend to (observed, not an intervention)"
+            f"attention that leaves the first token, mean over the sinks found ({len(heads)}), when the second half "
+            "repeats the first and there is something to attend to; observed, sign test over sequences"
         ),
+        effect=float(leaves.mean()),
         unit="attention",
+        null_effects=(),
+        p_value=float(sign_test(leaves.mean(1), np.zeros(len(leaves)))),
         details={
-            "dormant": mean(dormant, heads),
-            "active": mean(active, heads),
-            "value_norm_ratio": mean(value_ratio, heads),
+            "dormant": float(dormant.mean()),
+            "active": float(active.mean()),
+            "value_norm_ratio": float(value_ratio[layers, numbers].mean()),
         },
     )
-    return evidence, {head: float(leaves[head]) for head in singly}
+    return together, dict(zip(heads, leaves.mean(0).tolist(), strict=True))

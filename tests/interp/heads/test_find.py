@@ -1,0 +1,274 @@
+"""find_heads on a model whose heads are known, on models that have none, and on input that cannot work."""
+
+import numpy as np
+import pytest
+import torch
+
+from interp import Head, HeadReport, find_heads
+from interp.results import KINDS
+from models import DecoderConfig, EncoderDecoderConfig, HookedDecoder
+from models.encoder_decoder import HookedEncoderDecoder
+from models.errors import InputError, NonFiniteError
+from models.text import SymbolTokenizer
+from tests.interp.heads.built import CONFIG, POSITION, built_model
+
+BUILT_HEADS = {
+    "previous_token": Head(0, 0),
+    "sink": Head(0, 1),
+    "duplicate_token": Head(0, 2),
+    "induction": Head(1, 0),
+}
+
+
+@pytest.fixture(scope="module")
+def report() -> HeadReport:
+    return find_heads(built_model(), name="built")
+
+
+# -- known answers ---------------------------------------------------------------------------------------------------
+
+
+def test_exactly_the_built_heads_are_found(report: HeadReport) -> None:
+    for kind, head in BUILT_HEADS.items():
+        assert [evidence.name for evidence in report.found(kind)] == [head]
+    assert len(report.evidence) == len(KINDS) * 2 * 4
+    assert report.scores("induction").shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "score", "null"),
+    [
+        ("previous_token", 1.0, 0.0),
+        ("sink", 1.0, sum(1 / t for t in range(1, 52)) / 51),
+        ("induction", 1.0, sum(1 / t for t in range(27, 52)) / 25),  # uniform where nothing repeats
+        ("duplicate_token", 0.5, 0.0),  # the other half goes to the query itself
+    ],
+)
+def test_scores_nulls_and_p_values_are_the_known_ones(report: HeadReport, kind: str, score: float, null: float) -> None:
+    best = report.found(kind)[0]
+    assert best.score == pytest.approx(score, abs=1e-4)
+    assert best.null == pytest.approx(null, abs=1e-4)
+    assert best.interval == pytest.approx((score, score), abs=1e-4)
+    assert best.p_value == pytest.approx(8 / 2**16)  # wins in all 16 sequences, times 8 heads
+    assert set(best.confounds) == set(KINDS) - {kind}
+    assert best.confounds["induction" if kind != "induction" else "sink"] < 0.1
+
+
+def test_without_the_induction_head_the_repeat_loss_rises_to_chance(report: HeadReport) -> None:
+    evidence = next(causal for causal in report.causal if causal.kind == "induction")
+    assert evidence.heads == (Head(1, 0),)
+    assert evidence.details["intact"] == pytest.approx(0, abs=1e-3)
+    assert evidence.effect == pytest.approx(np.log(65), abs=0.1)
+    assert evidence.unit == "nats"
+    assert max(map(abs, evidence.null_effects)) < 1e-6
+    assert evidence.p_value == pytest.approx(1 / (1 + len(evidence.null_effects)))
+    assert report.found("induction")[0].effect == pytest.approx(evidence.effect)
+    assert report.token_loss[26:].max() < 1e-3
+    assert report.token_loss_ablated is not None
+    assert report.token_loss_ablated[26:].mean() == pytest.approx(np.log(65), abs=0.1)
+
+
+def test_without_the_previous_token_head_the_induction_score_falls(report: HeadReport) -> None:
+    evidence = next(causal for causal in report.causal if causal.kind == "previous_token")
+    chance = sum(1 / t for t in range(27, 52)) / 25
+    assert evidence.effect == pytest.approx(1 - chance, abs=1e-3)
+    assert max(map(abs, evidence.null_effects)) < 1e-6
+    assert "L1H0" in evidence.description
+
+
+def test_heads_that_do_nothing_downstream_have_no_effect(report: HeadReport) -> None:
+    for kind in ("sink", "duplicate_token"):
+        evidence = next(causal for causal in report.causal if causal.kind == kind)
+        assert evidence.effect == pytest.approx(0, abs=1e-6)
+        assert evidence.p_value == 1
+    sink = next(causal for causal in report.causal if causal.kind == "sink")
+    assert sink.details == pytest.approx({"dormant": 1, "active": 1, "value_norm_ratio": 0})
+
+
+def test_a_sink_that_leaves_for_a_repeat_is_seen_to_be_dormant_and_active() -> None:
+    model = built_model()
+    with torch.no_grad():  # L1H0 now also looks for position 0, less than for a match
+        attn = model.blocks[1].attn
+        attn.W_K[0, POSITION.start] = 0.5
+        attn.W_V[0, 64] = 0
+    report = find_heads(model, ["sink"])
+    assert {evidence.name for evidence in report.found("sink")} == {Head(0, 1), Head(1, 0)}
+    effects = {evidence.name: evidence.effect for evidence in report.found("sink")}
+    assert effects[Head(1, 0)] == pytest.approx(1, abs=1e-3)
+    assert effects[Head(0, 1)] == pytest.approx(0, abs=1e-3)
+    evidence = report.causal[0]
+    assert evidence.effect == pytest.approx(0.5, abs=1e-3)
+    assert evidence.p_value == 2**-16  # it leaves in each of 16 sequences
+    assert (evidence.details["dormant"], evidence.details["active"]) == pytest.approx((1, 0.5), abs=1e-3)
+
+
+def test_a_head_that_reads_the_first_token_is_no_sink() -> None:
+    """It always attends there, and the value it reads is longer than the others'."""
+    model = built_model()
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[1, 64, 0] = 2
+    report = find_heads(model, ["sink"], causal=False)
+    assert report.scores("sink")[0, 1] == pytest.approx(1)
+    assert report.found("sink") == ()
+
+
+def test_what_figures_need_is_there(report: HeadReport) -> None:
+    assert set(report.patterns) == {str(head) for head in BUILT_HEADS.values()}
+    n = len(report.tokens_shown)
+    assert n == 51
+    assert report.tokens_shown[0] == report.settings["sink_token"] == "<bos>"
+    assert report.tokens_shown[1:26] == report.tokens_shown[26:]
+    assert report.patterns["L0H0"].shape == (n, n)
+    np.testing.assert_allclose(report.patterns["L0H0"].diagonal(-1), 1)
+    assert report.token_loss.shape == (n - 1,)
+
+
+def test_the_same_seed_gives_the_same_report_and_the_global_state_is_left_alone(report: HeadReport) -> None:
+    before = torch.get_rng_state()
+    assert find_heads(built_model(), name="built") == report
+    assert find_heads(built_model(), name="built", seed=1) != report
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_some_kinds_without_causal_evidence_give_the_same_scores(report: HeadReport) -> None:
+    part = find_heads(built_model(), ["induction"], causal=False)
+    assert part.kinds == ("induction",)
+    np.testing.assert_array_equal(part.scores("induction"), report.scores("induction"))
+    assert part.causal == ()
+    assert part.token_loss_ablated is None
+    assert part.found("induction")[0].effect is None
+    with pytest.raises(InputError, match="'sink' is not in this report; it has induction"):
+        part.scores("sink")
+
+
+def test_progress_is_told_stage_by_stage_up_to_one() -> None:
+    told: list[tuple[str, float]] = []
+    find_heads(built_model(), progress=lambda stage, share: told.append((stage, share)))
+    stages = list(dict.fromkeys(stage for stage, _ in told))
+    assert stages[0] == "scores"
+    assert len(stages) == 4  # sinks need no further runs
+    for stage in stages:
+        shares = [share for name, share in told if name == stage]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+
+
+def test_a_previous_token_head_that_nothing_can_read_has_no_causal_evidence() -> None:
+    one_layer = HookedDecoder(CONFIG.replace(n_layers=1), tokenizer=SymbolTokenizer())
+    built = built_model().state_dict()
+    one_layer.load_state_dict({name: built[name] for name in one_layer.state_dict()})
+    report = find_heads(one_layer, ["previous_token"])
+    assert [evidence.name for evidence in report.found("previous_token")] == [Head(0, 0)]
+    assert report.causal == ()
+    assert "no later layer can read them" in report.warnings[0]
+
+
+# -- negative controls -----------------------------------------------------------------------------------------------
+
+_BASE = {"n_layers": 2, "d_model": 32, "n_heads": 4, "d_vocab": 65, "n_ctx": 64}
+UNTRAINED = {
+    "gpt2": {},
+    "llama": {"positions": "rotary", "norm": "rms", "n_kv_heads": 2, "act": "silu", "gated": True, "qkv_bias": False},
+    "gptj": {"positions": "rotary", "rotary_layout": "interleaved", "parallel": True},
+    "2017": {"norm_position": "post", "positions": "sinusoidal", "act": "relu", "scale_embedding": True},
+    "attention-only": {"attn_only": True},
+    "one layer": {"n_layers": 1},
+    "one head": {"n_heads": 1},
+    "no positions": {"positions": "none"},
+    "no norm": {"norm": "none"},
+    "deep": {"n_layers": 16},
+    "window": {"sliding_window": 20},
+}
+
+
+@pytest.mark.parametrize("init", ["gpt2", "fan_in", "torch"])
+@pytest.mark.parametrize("options", UNTRAINED.values(), ids=UNTRAINED.keys())
+def test_an_untrained_model_has_no_heads(options: dict, init: str) -> None:
+    for seed in range(2):
+        tokenizer = SymbolTokenizer() if seed else None
+        model = HookedDecoder(DecoderConfig(**{**_BASE, **options, "init": init}), seed=seed, tokenizer=tokenizer)
+        report = find_heads(model, seed=seed)
+        assert [evidence for evidence in report.evidence if evidence.verdict] == []
+        assert report.causal == ()
+
+
+def test_the_first_token_of_a_deep_untrained_model_without_norms_is_no_sink() -> None:
+    """Its length draws attention, more than Gu's threshold; but what is read there is long too, and always read."""
+    cfg = DecoderConfig(n_layers=24, d_model=64, n_heads=4, d_vocab=65, n_ctx=64, norm="none", init="torch")
+    report = find_heads(HookedDecoder(cfg, seed=2), ["sink"])
+    assert report.scores("sink").max() > 0.4
+    assert report.found("sink") == ()
+
+
+class Shuffled(HookedDecoder):
+    """Runs on its tokens in another order than it is given them in."""
+
+    def forward(self, input: torch.Tensor, *args: object, **options: object) -> object:
+        order = torch.randperm(input.shape[1] - 1, generator=torch.Generator().manual_seed(0)) + 1
+        return super().forward(input[:, [0, *order.tolist()]], *args, **options)
+
+
+def test_shuffled_tokens_have_no_induction_or_duplicate_token_heads() -> None:
+    shuffled = Shuffled(CONFIG, tokenizer=SymbolTokenizer())
+    shuffled.load_state_dict(built_model().state_dict())
+    report = find_heads(shuffled)
+    assert report.found("induction") == report.found("duplicate_token") == ()
+    assert [evidence.name for evidence in report.found("previous_token")] == [Head(0, 0)]
+
+
+def test_an_attention_stripe_that_ignores_tokens_is_no_induction_head() -> None:
+    """A head that looks 24 back, whatever stands there, hits every induction cell at N = 25."""
+
+    def look_back(pattern: torch.Tensor, hook: object) -> torch.Tensor:
+        n = pattern.shape[-1]
+        pattern[:, 0] = torch.eye(n).roll(24, 0).tril() + torch.eye(n).where(torch.arange(n) < 24, 0).tril()
+        return pattern
+
+    model = HookedDecoder(DecoderConfig(**_BASE), tokenizer=SymbolTokenizer())
+    with model.hooks([("blocks.0.attn.hook_pattern", look_back)]):
+        report = find_heads(model, ["induction"])
+    assert report.scores("induction")[0, 0] == pytest.approx(1, abs=1e-3)
+    assert report.found("induction") == ()
+
+
+# -- input that cannot work ------------------------------------------------------------------------------------------
+
+
+def test_a_short_sequence_gives_no_sink_verdict_and_says_why() -> None:
+    report = find_heads(built_model(), ["sink"], length=6)
+    assert report.scores("sink")[0, 1] == pytest.approx(1)
+    assert report.found("sink") == ()
+    assert "sink scores on 13 tokens" in report.warnings[0]
+    assert find_heads(built_model(), ["induction"], length=6).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kinds": ["inductoin"]}, "no kind of head 'inductoin'; nearest: induction"),
+        ({"kinds": []}, "expected a list of previous_token"),
+        ({"kinds": "sink"}, "expected a list of previous_token"),
+        ({"n_sequences": 7}, "with 7 sequences no head of 8 can be significant at 0.05: use n_sequences 8"),
+        ({"alpha": 1.5}, "alpha is 1.5; expected a probability"),
+        ({"length": 33}, "vocabulary has 64 of 65: use length 32"),
+        ({"length": 32}, "n_ctx is 64: use length 31"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_heads(built_model(), **options)
+
+
+def test_an_encoder_decoder_is_refused() -> None:
+    cfg = EncoderDecoderConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=8, n_heads=2, d_vocab=20, n_ctx=20)
+    with pytest.raises(InputError, match="HookedEncoderDecoder does not have; give a decoder"):
+        find_heads(HookedEncoderDecoder(cfg))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_nan_and_inf_are_named_by_the_first_hook_they_reach(bad: float) -> None:
+    model = HookedDecoder(DecoderConfig(**_BASE))
+    with torch.no_grad():
+        model.blocks[1].attn.W_V[2, 0, 0] = bad
+    with pytest.raises(NonFiniteError, match=r"first at blocks\.1\.attn\.hook_v.*blocks\.1\.attn\.v\.weight"):
+        find_heads(model)

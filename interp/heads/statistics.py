@@ -21,18 +21,11 @@ from math import ceil, comb, log2
 import numpy as np
 from jaxtyping import Float
 
+from interp.statistics import bootstrap_interval, holm
+
+__all__ = ["bootstrap_interval", "fewest_sequences", "holm", "sign_test"]
+
 _ROUNDING = 1e-6  # differences below this are no difference in float32
-
-
-def bootstrap_interval(
-    scores: Float[np.ndarray, "sequence ..."], seed: int, level: float = 0.95, n_resamples: int = 2000
-) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """Return the ends of the percentile bootstrap interval of the mean over sequences."""
-    n = len(scores)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples) / n
-    means = np.tensordot(weights, scores, axes=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
 
 
 def sign_test(
@@ -47,20 +40,6 @@ def sign_test(
     wins = (scores - nulls > _ROUNDING).sum(0)
     at_least = np.cumsum([comb(n, k) for k in range(n, -1, -1)])[::-1] / 2**n
     return at_least[wins]
-
-
-def holm(p_values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return Holm's step-down adjusted p-values: the running maximum of (m - rank) p, rank from 0, capped at 1.
-
-    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    flat = p_values.ravel()
-    order = np.argsort(flat, kind="stable")
-    stepped = np.maximum.accumulate(flat[order] * np.arange(flat.size, 0, -1)).clip(max=1.0)
-    adjusted = np.empty_like(stepped)
-    adjusted[order] = stepped
-    return adjusted.reshape(p_values.shape)
 
 
 def fewest_sequences(n_tests: int, alpha: float) -> int:

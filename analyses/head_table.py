@@ -24,7 +24,7 @@ LOOKS = {
 }
 SHORT = {"previous_token": "previous", "duplicate_token": "duplicate"}
 COLUMNS = (
-    "null: score to expect of other heads; p: corrected over all heads; effect: without this head alone, in the unit "
+    "null: score to expect of other heads; p: corrected over all heads; effect: of this head alone, in the unit "
     "of the causal line; also: the head's highest score of another kind"
 )
 MARGIN = 9
@@ -141,6 +141,8 @@ def _causal_sentence(causal: CausalEvidence) -> str:
         n = len(causal.null_effects)
         least = ", the least possible" if causal.p_value <= 1 / (1 + n) else ""
         text += f", which gave {low if n == 1 else f'{low} to {high}'} (p {_p_value(causal.p_value)}{least})"
+    elif causal.p_value < 1:  # a test of its own, which the description names
+        text += f" (p {_p_value(causal.p_value)})"
     details = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in causal.details.items())
     return f"{text}. {details[:1].upper()}{details[1:]}" if details else text
 

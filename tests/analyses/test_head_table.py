@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,10 @@ def test_bars_where_the_terminal_has_no_blocks(monkeypatch):
     show(report, None, 1, 1234, "float32 on cpu")
     page.flush()
     assert " ######" in page.buffer.getvalue().decode()
+
+
+def test_an_effect_with_a_test_of_its_own_shows_its_p(capsys):
+    report = toy(heads={"sink": [(1, 0)]})
+    (causal,) = report.causal
+    observed = replace(report, causal=(replace(causal, null_effects=(), p_value=0.0312),))
+    assert "raises the repeat loss (p .031)." in " ".join(shown(observed, capsys).split())

@@ -37,7 +37,7 @@ check: $(READY) ## format, lint, types, import layers, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests/test_layers.py
+	$(BIN)/pytest tests/test_layers.py tests/test_architecture.py
 	$(BIN)/pytest --doctest-modules models interp
 
 .PHONY: smollm2

@@ -19,7 +19,7 @@ Loss                mean next-token loss                                   nats
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -284,13 +284,30 @@ class Custom(Metric):
         return value
 
 
-def as_metric(metric: Metric | Callable[[Tensor], Any]) -> Metric:
+AnyMetric = Metric | Callable[[Tensor], Any]
+
+
+def as_metric(metric: AnyMetric) -> Metric:
     """Return ``metric`` as a Metric; a plain function of logits ``[batch, pos, d_vocab]`` becomes ``Custom``."""
     if isinstance(metric, Metric):
         return metric
-    if not callable(metric):
-        raise InputError(f"a metric is one of interp.metrics or a function of logits, not {type(metric).__name__}")
+    if isinstance(metric, type) or not callable(metric):
+        shown = metric.__name__ if isinstance(metric, type) else type(metric).__name__
+        raise InputError(
+            f"a metric is one of interp.metrics, such as LogitDifference(answer, wrong), or a function of logits; "
+            f"got {shown}"
+        )
     return Custom(metric)
+
+
+def as_metrics(metric: AnyMetric | Mapping[str, AnyMetric]) -> dict[str, Metric]:
+    """Return one or several metrics by name; one alone goes by its own."""
+    if isinstance(metric, Mapping):
+        if not metric:
+            raise InputError("no metric was given; name at least one")
+        return {name: as_metric(one) for name, one in metric.items()}
+    one = as_metric(metric)
+    return {one.name: one}
 
 
 def recovered_fraction(

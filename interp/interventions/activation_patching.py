@@ -7,14 +7,15 @@ Sources: causal tracing (arXiv 2202.05262), best practices (2309.16042).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from interp.interventions.cells import Grid, check_axes, find_site
+from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.entering import Base, needed_of_base
 from interp.interventions.patching_result import PatchingResult, make_result
 from interp.interventions.sweep import (
@@ -27,7 +28,7 @@ from interp.interventions.sweep import (
     read_columns,
     resumed_sweep,
 )
-from interp.metrics import Metric, as_metric
+from interp.metrics import AnyMetric, Metric, as_metrics
 from models.errors import InputError
 from models.protocol import HookedModel, ResumableModel
 
@@ -38,13 +39,14 @@ def activation_patching(
     model: HookedModel,
     clean: Int[Tensor, "batch pos"] | str | Sequence[str],
     corrupted: Int[Tensor, "batch pos"] | str | Sequence[str],
-    metric: Metric | Callable[[Tensor], Any] | Mapping[str, Metric | Callable[[Tensor], Any]],
+    metric: AnyMetric | Mapping[str, AnyMetric],
     *,
     site: str = "resid_pre",
     over: Sequence[str] = ("layer", "pos"),
     direction: Direction = "denoise",
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
     neuron_groups: int | None = None,
+    per_example: bool = True,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> PatchingResult:
@@ -52,41 +54,50 @@ def activation_patching(
 
     Args:
         model: any hooked model; a ``HookedDecoder`` is resumed, others take one whole run per cell.
-        clean, corrupted: prompts of the same token lengths, ids or text.
+        clean, corrupted: prompts that go in pairs of equal token length: ids ``[batch, pos]``, a text, or texts (pairs
+            of different length are padded on the right).
         metric: one of ``interp.metrics``, a function of logits ``[batch, pos, d_vocab]``, or several by name.
         site: ``resid_pre``, ``resid_mid``, ``resid_post``, ``attn_out``, ``mlp_out``, ``mlp_post``, ``z``, ``q``,
             ``k``, ``v``, ``pattern`` or ``result``.
         over: the axes of the grid: ``layer``; ``pos``; ``head`` (``kv_head`` for k and v); ``dest_pos`` and
             ``src_pos`` for the pattern; ``neuron`` for mlp_post. What is not named is replaced whole.
         direction: ``denoise`` puts clean activations into the corrupted run, ``noise`` the reverse.
-        attention_mask: True at real tokens; both prompts share it.
+        attention_mask: True at real tokens; both prompts share it. Texts make their own.
         neuron_groups: how many groups the neurons go in (default: one by one).
+        per_example: keep every example's value, which intervals and p-values need; False keeps means.
         memory: bytes that the sweep may take beside the two runs.
-        progress: called with (done, in all).
+        progress: called with (done, in all), in block-tokens where the sweep is resumed, else in cells.
 
     Returns:
         The metric of every cell, ``values [*over, batch]``, with both runs' baselines.
 
     Raises:
         InputError: prompts that do not align, an unknown site or axis, a metric that does not fit.
+
+    >>> from interp.metrics import LogitDifference
+    >>> from models import DecoderConfig, HookedDecoder
+    >>> model = HookedDecoder(DecoderConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=10, n_ctx=8))
+    >>> clean, corrupted = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 5, 4]])
+    >>> found = activation_patching(model, clean, corrupted, LogitDifference(3, 5), site="z", over=("layer", "head"))
+    >>> found.mean().shape, found.resumed
+    ((2, 2), True)
     """
     found = find_site(site, model.cfg)
     axes = check_axes(found, over)
     if direction not in get_args(Direction):
         raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")
-    named = dict(metric) if isinstance(metric, Mapping) else {"": metric}
-    metrics = {name or as_metric(one).name: as_metric(one) for name, one in named.items()}
+    metrics = as_metrics(metric)
     pair, real = aligned(model, clean, corrupted, attention_mask)
     tokens = pair[1] if direction == "denoise" else pair[0]
     for one in metrics.values():
         one.check(tokens, model.cfg.d_vocab)
-    n_layers = cast(Any, model.cfg).n_layers
-    grid = Grid.of(found, axes, model.cfg, n_layers, tokens.shape[1], neuron_groups)
-    resumable = can_resume(model) and "layer" in axes
-    run: Any = _resumed if resumable else _naive
+    grid = Grid.of(found, axes, model.cfg, tokens.shape[1], neuron_groups)
+    run: Any = _resumed if can_resume(model) and "layer" in axes else _naive
     with torch.inference_mode():
         sweep, baselines = run(model, grid, pair, real, direction, list(metrics.values()), memory, progress)
-    return make_result(model, grid, metrics, sweep, baselines, direction=direction, tokens=pair, site=found.name)
+    return make_result(
+        model, grid, metrics, sweep, baselines, direction=direction, tokens=pair, per_example=per_example
+    )
 
 
 def aligned(
@@ -96,27 +107,53 @@ def aligned(
 
     Raises InputError where they do not align: both tokenisations are shown and the first difference is marked.
     """
-    pair = [model.to_tokens(side) if not isinstance(side, Tensor) else side for side in (clean, corrupted)]
-    pair = [side[None] if side.ndim == 1 else side for side in pair]
+    if not (isinstance(clean, Tensor) and isinstance(corrupted, Tensor)):
+        if attention_mask is not None:
+            raise InputError("attention_mask goes with token ids; texts make their own")
+        rows = [_rows(model, side) for side in (clean, corrupted)]
+        _check_pairs(model, *rows)
+        clean, corrupted = (pad_sequence(side, batch_first=True) for side in rows)
+        columns = torch.arange(clean.shape[1], device=clean.device)
+        attention_mask = columns < torch.tensor([len(row) for row in rows[0]], device=clean.device)[:, None]
+    pair = (_batched(clean), _batched(corrupted))
     if pair[0].shape != pair[1].shape:
-        raise InputError(_misaligned(model, pair[0], pair[1]))
+        _check_pairs(model, *(list(side) for side in pair))
     if is_resumable(model):
         (first, real), (second, _) = (model.prepare(side, attention_mask) for side in pair)
         return (first, second), real
-    return (pair[0], pair[1]), attention_mask
+    hides = attention_mask is not None and not bool(attention_mask.all())
+    return pair, attention_mask if hides else None
 
 
-def _misaligned(model: HookedModel, clean: Tensor, corrupted: Tensor) -> str:
-    if clean.shape[0] != corrupted.shape[0]:
-        return f"{clean.shape[0]} clean prompts and {corrupted.shape[0]} corrupted ones; they go in pairs"
-    texts = [model.to_str_tokens(side[0]) for side in (clean, corrupted)]
-    shorter = min(len(text) for text in texts)
-    differs = next((i for i in range(shorter) if clean[0, i] != corrupted[0, i]), shorter)
+def _batched(ids: Tensor) -> Int[Tensor, "batch pos"]:
+    return ids[None] if ids.ndim == 1 else ids
+
+
+def _rows(model: HookedModel, side: Tensor | str | Sequence[str]) -> list[Int[Tensor, "pos"]]:
+    if isinstance(side, Tensor):
+        return list(_batched(side))
+    return [model.to_tokens(text)[0] for text in ([side] if isinstance(side, str) else side)]
+
+
+def _check_pairs(model: HookedModel, clean: Sequence[Tensor], corrupted: Sequence[Tensor]) -> None:
+    """Raise InputError at the first pair whose lengths differ."""
+    if len(clean) != len(corrupted) or not clean:
+        raise InputError(f"{len(clean)} clean prompts and {len(corrupted)} corrupted ones; they go in pairs")
+    for number, pair in enumerate(zip(clean, corrupted, strict=True)):
+        if len(pair[0]) != len(pair[1]):
+            which = f" of pair {number}" if len(clean) > 1 else ""
+            raise InputError(_misaligned(model, *pair, which))
+
+
+def _misaligned(model: HookedModel, clean: Tensor, corrupted: Tensor, which: str) -> str:
+    texts = [model.to_str_tokens(side) for side in (clean, corrupted)]
+    shorter = min(len(clean), len(corrupted))
+    differs = next((i for i in range(shorter) if clean[i] != corrupted[i]), shorter)
     shown = [
         " ".join(f">>{token!r}<<" if i == differs else repr(token) for i, token in enumerate(text)) for text in texts
     ]
     return (
-        f"the clean prompt has {clean.shape[1]} tokens and the corrupted one {corrupted.shape[1]}; patching needs "
+        f"the clean prompt{which} has {len(clean)} tokens and the corrupted one {len(corrupted)}; patching needs "
         f"equal lengths, token by token.\n  clean:     {shown[0]}\n  corrupted: {shown[1]}\n"
         f"They first differ at position {differs}; choose words of as many tokens"
     )
@@ -179,7 +216,7 @@ def _naive(
     memory: int,
     progress: Progress | None,
 ) -> tuple[Any, list[Tensor]]:
-    n_layers = cast(Any, model.cfg).n_layers
+    n_layers = n_layers_of(model.cfg)
     names = [grid.site.hook_name(layer) for layer in range(n_layers)]
     into, out_of = (pair[1], pair[0]) if direction == "denoise" else pair
     _, cache = model.run_with_cache(out_of, attention_mask=real, names_filter=names)

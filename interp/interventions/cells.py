@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.config import StackConfig
+from models.config import DecoderConfig, StackConfig
 from models.errors import InputError, nearest
 
 
@@ -64,6 +64,13 @@ SITES: dict[str, Site] = {
 }
 
 
+def n_layers_of(cfg: StackConfig) -> int:
+    """Return the number of layers. Raises InputError for an encoder-decoder, which has two stacks of them."""
+    if not isinstance(cfg, DecoderConfig):
+        raise InputError("sweeps are over the layers of a decoder; an encoder-decoder has two stacks of them")
+    return cfg.n_layers
+
+
 def find_site(name: str, cfg: StackConfig) -> Site:
     """Return a site by name. Raises InputError where it is unknown, or this model has no such activation."""
     if name not in SITES:
@@ -111,11 +118,11 @@ class Grid:
     neuron_groups: tuple[Int[Tensor, "neuron"], ...] | None = None
 
     @staticmethod
-    def of(
-        site: Site, axes: tuple[str, ...], cfg: StackConfig, n_layers: int, width: int, neuron_groups: int | None
-    ) -> Grid:
+    def of(site: Site, axes: tuple[str, ...], cfg: StackConfig, width: int, neuron_groups: int | None = None) -> Grid:
         """Return the grid over ``axes``; neurons go in ``neuron_groups`` groups of neighbours (None: one by one)."""
         groups = None
+        if neuron_groups is not None and "neuron" not in axes:
+            raise InputError(f"neuron_groups is {neuron_groups}, but the sweep is over {', '.join(axes)}: add 'neuron'")
         if "neuron" in axes:
             assert cfg.d_mlp is not None
             n_groups = cfg.d_mlp if neuron_groups is None else neuron_groups
@@ -123,7 +130,7 @@ class Grid:
                 raise InputError(f"neuron_groups is {n_groups}; expected 1 to d_mlp = {cfg.d_mlp}")
             groups = tuple(torch.arange(cfg.d_mlp).tensor_split(n_groups))
         lengths = {
-            "layer": n_layers,
+            "layer": n_layers_of(cfg),
             "pos": width,
             "dest_pos": width,
             "src_pos": width,

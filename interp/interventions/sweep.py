@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.interventions.cells import Cell, Grid
+from interp.interventions.cells import Cell, Grid, n_layers_of
 from interp.interventions.entering import AFTER_MLP, Base, Entrances
 from interp.interventions.resume import MLP_CHUNK, Wavefront
 from interp.metrics import Metric, widened
@@ -213,7 +213,7 @@ def naive_sweep(
 
     ``frozen`` gives the attention pattern that every layer is held to.
     """
-    batch, n_layers = tokens.shape[0], cast(Any, model.cfg).n_layers
+    batch, n_layers = tokens.shape[0], n_layers_of(model.cfg)
     n_cells = len(grid.cells())
     flat = [torch.full((n_cells, batch), torch.nan, dtype=torch.float64) for _ in metrics]
     sweep = Sweep([], resumed=False, done=torch.zeros(n_cells, dtype=torch.bool))

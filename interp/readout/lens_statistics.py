@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.weights.factored import at_least_float32
+from interp.precision import at_least_float32
 from models.protocol import ResumableModel
 
 Rows = Float[Tensor, "row token d_model"]
@@ -31,8 +31,8 @@ class _Softmax:
     weighted: Tensor
 
     @staticmethod
-    def like(shape: torch.Size, device: torch.device) -> _Softmax:
-        zero = torch.zeros(shape, device=device)
+    def empty(n_rows: int, like: Rows) -> _Softmax:
+        zero = like.new_zeros(n_rows, like.shape[1])
         return _Softmax(torch.full_like(zero, -torch.inf), zero, zero.clone())
 
     def add(self, logits: Float[Tensor, "token chunk"], row: int) -> None:
@@ -91,27 +91,29 @@ def lens_statistics(
 ) -> LensStatistics:
     """Read rows of normalised streams through the unembedding; the last row is the model's own.
 
-    Peak memory beside the rows: four buffers of token x chunk, and row x token x k.
+    Peak memory beside the rows: six buffers of token x chunk, and of row x token x k.
+
+    Args:
+        normed: streams behind the final norm, at least float32.
+        top_k: guesses to keep.
+        target: per column, a token of the vocabulary whose logit and rank are wanted.
+        chunk: tokens of the vocabulary at a time.
     """
     n_rows, n_tokens, _ = normed.shape
-    device = normed.device
-    shape = torch.Size([n_rows, n_tokens])
-    softmax = _Softmax.like(shape, device)
-    final = _Softmax.like(torch.Size([1, n_tokens]), device)
-    crossed = torch.zeros(shape, device=device)  # sum of exp(final logit - its peak) * row logit
-    top_logits = torch.full((*shape, top_k), -torch.inf, device=device)
-    top_tokens = torch.zeros((*shape, top_k), dtype=torch.long, device=device)
+    softmax, final = _Softmax.empty(n_rows, normed), _Softmax.empty(1, normed)
+    crossed = normed.new_zeros(n_rows, n_tokens)  # sum of exp(final logit - its peak) * row logit
+    top_logits = normed.new_full((n_rows, n_tokens, top_k), -torch.inf)
+    top_tokens = torch.zeros((n_rows, n_tokens, top_k), dtype=torch.long, device=normed.device)
     target_logit = rank = None
     if target is not None:
-        columns = at_least_float32(model.W_U.T[target])
-        target_logit = (normed * columns).sum(-1) + at_least_float32(model.b_U)[target]
-        rank = torch.zeros(shape, dtype=torch.long, device=device)
+        target_logit = _target_logit(model, normed, target)
+        rank = torch.zeros((n_rows, n_tokens), dtype=torch.long, device=normed.device)
     for first, W, b in unembedding_chunks(model, chunk):
         final_logits = normed[-1] @ W + b
         before = final.peak[0].clone()
         final.add(final_logits, 0)
-        crossed *= (before - final.peak[0]).exp().nan_to_num(0.0)
-        final_weight = (final_logits - final.peak[0][:, None]).exp()
+        crossed *= (before - final.peak[0]).exp()  # exp(-inf) is 0 in the first chunk, and so is what it scales
+        final_weight = (final_logits - final.peak[0][:, None]).exp_()
         for row in range(n_rows):
             logits = final_logits if row == n_rows - 1 else normed[row] @ W + b
             crossed[row] += (final_weight * logits).sum(-1)
@@ -120,12 +122,26 @@ def lens_statistics(
             both = torch.cat([top_logits[row], best.values], 1).topk(top_k)
             tokens = torch.cat([top_tokens[row], best.indices + first], 1)
             top_logits[row], top_tokens[row] = both.values, tokens.gather(1, both.indices)
-            if rank is not None and target_logit is not None:
-                others = torch.arange(first, first + logits.shape[1], device=device) != target[:, None]  # type: ignore[index]
-                rank[row] += ((logits > target_logit[row][:, None]) & others).sum(-1)
+            if target is not None and target_logit is not None and rank is not None:
+                rank[row] += _above(logits, target_logit[row], target - first)
     lse = softmax.log_normaliser
     negative_entropy = final.expected_logit[0] - final.log_normaliser[0]
     kl = negative_entropy - crossed / final.mass[0] + lse
     return LensStatistics(
         top_tokens, top_logits, lse, lse - softmax.expected_logit, kl.clamp(min=0), target_logit, rank
     )
+
+
+def _target_logit(model: ResumableModel, normed: Rows, target: Int[Tensor, "token"]) -> PerRow:
+    columns, bias = at_least_float32(model.W_U.T[target]), at_least_float32(model.b_U[target])
+    return torch.stack([(row * columns).sum(-1) for row in normed]) + bias
+
+
+def _above(
+    logits: Float[Tensor, "token chunk"], bar: Float[Tensor, "token"], own: Int[Tensor, "token"]
+) -> Int[Tensor, "token"]:
+    """Count the logits above a bar, but for the target's own, which rounding may put on either side of itself."""
+    above = logits > bar[:, None]
+    within = (own >= 0) & (own < logits.shape[1])
+    itself = above.gather(1, own.clamp(0, logits.shape[1] - 1)[:, None]).squeeze(1) & within
+    return above.sum(-1) - itself.long()

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp.readout.lens_statistics import lens_statistics
 from interp.results import Result, current_versions
-from interp.weights.factored import at_least_float32
+from interp.precision import at_least_float32
 from models.errors import InputError
 from models.protocol import ResumableModel
 
@@ -164,8 +164,8 @@ def logit_lens(
 ) -> LensResult:
     """Read the stream at every depth through the final norm and the unembedding.
 
-    Memory: the streams, (n_layers + 1) x tokens x d_model numbers, twice; and about four buffers of tokens x ``chunk``.
-    No ``[tokens, d_vocab]`` matrix is made.
+    Memory: the streams, rows x tokens x d_model numbers, twice; then the streams once, and six buffers of
+    tokens x ``chunk``. No ``[tokens, d_vocab]`` matrix is made.
 
     Args:
         tokens: prompts as ids, or one text.
@@ -188,6 +188,8 @@ def logit_lens(
         raise InputError("this model's blocks have no resid_mid; use at=('resid_post',)")
     if not 1 <= top_k <= model.cfg.d_vocab:
         raise InputError(f"top_k is {top_k}; expected 1 to d_vocab = {model.cfg.d_vocab}")
+    if chunk < 1:
+        raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
     ids, real = model.prepare(tokens, attention_mask, prepend_bos)
     hooks = {"embed": "blocks.0.hook_resid_pre"}
     for layer in range(len(model.blocks)):
@@ -196,17 +198,19 @@ def logit_lens(
         hooks[f"L{layer}"] = f"blocks.{layer}.hook_resid_post"
     with torch.inference_mode():
         _, cache = model.run_with_cache(ids, attention_mask=real, names_filter=list(hooks.values()), return_type=None)
-        streams = torch.stack([cache[name].flatten(0, 1) for name in hooks.values()])
+        streams = torch.stack([at_least_float32(cache[name]) for name in hooks.values()])
+        dtype = cache[hooks["embed"]].dtype
         del cache
-        norms = at_least_float32(streams).norm(dim=-1)
-        if tuned is not None:
-            depths = [0 if name == "embed" else int(name.removeprefix("L").split()[0]) + 1 for name in hooks]
-            translated = [tuned.translate(depth, stream) for depth, stream in zip(depths, streams, strict=True)]
-            streams = torch.stack([*translated[:-1], streams[-1]])
-        normed = at_least_float32(torch.stack([model.ln_final(stream) for stream in streams]))
+        norms = torch.stack([stream.norm(dim=-1).flatten() for stream in streams])
+        depths = [0 if name == "embed" else int(name.removeprefix("L").split()[0]) + 1 for name in hooks]
+        for row, depth in enumerate(depths):  # in place: one stream at a time is read through the final norm
+            stream = streams[row].to(dtype)
+            if tuned is not None and row < len(depths) - 1:
+                stream = tuned.translate(depth, stream)
+            streams[row] = model.ln_final(stream)
         wanted = None if target is None else _target(model, target, ids)
         per_token = None if wanted is None else wanted.repeat_interleave(ids.shape[1])
-        found = lens_statistics(model, normed, top_k=top_k, target=per_token, chunk=chunk)
+        found = lens_statistics(model, streams.flatten(1, 2), top_k=top_k, target=per_token, chunk=chunk)
     return _result(model, tuple(hooks), ids, real, found, norms, wanted, "logit" if tuned is None else "tuned")
 
 
@@ -217,7 +221,8 @@ def _target(model: ResumableModel, target: int | str | Sequence[int], ids: Tenso
     if len(vector) not in (1, len(ids)):
         raise InputError(f"{len(vector)} targets for {len(ids)} prompts; give one, or one per prompt")
     if int(vector.min()) < 0 or int(vector.max()) >= model.cfg.d_vocab:
-        raise InputError(f"target {int(vector.max())} is outside this vocabulary, 0 to {model.cfg.d_vocab - 1}")
+        outside = int(vector.min() if vector.min() < 0 else vector.max())
+        raise InputError(f"target {outside} is outside this vocabulary, 0 to {model.cfg.d_vocab - 1}")
     return vector.expand(len(ids))
 
 

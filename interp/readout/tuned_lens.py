@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from models.errors import CheckpointMismatch, InputError, LoadError
 from models.protocol import ResumableModel
 
@@ -108,10 +109,15 @@ def train_tuned_lens(
     """
     if n_steps < 1:
         raise InputError(f"n_steps is {n_steps}; expected at least 1")
-    lens = TunedLens.identity(model)
-    lens.weight.requires_grad_()
-    lens.bias.requires_grad_()
-    optimiser = torch.optim.Adam([lens.weight, lens.bias], lr=lr)
+    depths, d_model = len(model.blocks), model.cfg.d_model
+    translators = [
+        (
+            torch.zeros(d_model, d_model, device=model.device, requires_grad=True),
+            torch.zeros(d_model, device=model.device, requires_grad=True),
+        )
+        for _ in range(depths)
+    ]
+    optimiser = torch.optim.Adam([part for translator in translators for part in translator], lr=lr)
     tail: list[Tensor] = []
     source = iter(batches)
     for step in range(n_steps):
@@ -120,29 +126,31 @@ def train_tuned_lens(
         tokens = next(source, None)
         if tokens is None:
             raise InputError(f"the batches ended after {step} steps; {n_steps} are needed")
-        kl = _accumulate_gradients(model, lens, tokens)
+        kl = _set_gradients(model, translators, tokens)
         optimiser.step()
-        optimiser.zero_grad()
         if step >= 0.9 * n_steps or step == n_steps - 1:
             tail.append(kl)
         if progress is not None:
             progress(step + 1, n_steps, float(kl.mean()))
-    return TunedLens(lens.weight.detach(), lens.bias.detach(), torch.stack(tail).mean(0))
+    weight, bias = (torch.stack(parts).detach() for parts in zip(*translators, strict=True))
+    return TunedLens(weight, bias, torch.stack(tail).mean(0))
 
 
-def _accumulate_gradients(model: ResumableModel, lens: TunedLens, tokens: Tensor) -> Float[Tensor, "depth"]:
-    """Backpropagate every depth's KL by itself; return them, in nats per token."""
-    depths = len(lens.weight)
-    names = ["blocks.0.hook_resid_pre", *(f"blocks.{layer}.hook_resid_post" for layer in range(depths))]
+def _set_gradients(
+    model: ResumableModel, translators: Sequence[tuple[Tensor, Tensor]], tokens: Tensor
+) -> Float[Tensor, "depth"]:
+    """Set every depth's gradients, leaving those of the model alone; return the KLs, in nats per token."""
+    names = [f"blocks.{layer}.hook_resid_pre" for layer in range(len(translators))]
     with torch.no_grad():
         logits, cache = model.run_with_cache(tokens, names_filter=names)
-        final = logits.flatten(0, 1).log_softmax(-1)
+        final = at_least_float32(logits).flatten(0, 1).log_softmax(-1)
     found = []
-    for depth, name in enumerate(names[:-1]):
+    for name, (weight, bias) in zip(names, translators, strict=True):
         stream = cache[name].flatten(0, 1)
-        tuned = model.unembed(model.ln_final(lens.translate(depth, stream))).log_softmax(-1)
+        translated = stream + stream @ weight.to(stream) + bias.to(stream)
+        tuned = at_least_float32(model.unembed(model.ln_final(translated))).log_softmax(-1)
         kl = (final.exp() * (final - tuned)).sum(-1).mean()
-        kl.backward()
+        weight.grad, bias.grad = torch.autograd.grad(kl, (weight, bias))
         found.append(kl.detach())
     return torch.stack(found)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.config import DecoderConfig, StackConfig
@@ -95,6 +95,12 @@ def check_axes(site: Site, over: Sequence[str]) -> tuple[str, ...]:
     return axes
 
 
+def renormalised(pattern: Float[Tensor, "... query_pos key_pos"]) -> Float[Tensor, "... query_pos key_pos"]:
+    """Return a pattern whose rows sum to 1 again; a row of nothing stays so."""
+    total = pattern.sum(-1, keepdim=True)
+    return torch.where(total > 0, pattern / total, pattern)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One entry of the grid: ``index[axis]`` for the axes swept over, and its flat number."""
@@ -110,15 +116,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """All cells of a sweep, in the order of ``values[axes]``."""
+    """All cells of a sweep, in the order of ``values[axes]``.
+
+    With ``renormalise``, a changed pattern's rows are made to sum to 1 again.
+    """
 
     site: Site
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
     neuron_groups: tuple[Int[Tensor, "neuron"], ...] | None = None
+    renormalise: bool = False
 
     @staticmethod
-    def of(site: Site, axes: tuple[str, ...], cfg: StackConfig, width: int, neuron_groups: int | None = None) -> Grid:
+    def of(
+        site: Site,
+        axes: tuple[str, ...],
+        cfg: StackConfig,
+        width: int,
+        neuron_groups: int | None = None,
+        renormalise: bool = False,
+    ) -> Grid:
         """Return the grid over ``axes``; neurons go in ``neuron_groups`` groups of neighbours (None: one by one)."""
         groups = None
         if neuron_groups is not None and "neuron" not in axes:
@@ -138,7 +155,7 @@ class Grid:
             "kv_head": cfg.n_kv_heads,
             "neuron": len(groups or ()),
         }
-        return Grid(site, axes, tuple(lengths[axis] for axis in axes), groups)
+        return Grid(site, axes, tuple(lengths[axis] for axis in axes), groups, renormalise)
 
     def cells(self) -> list[Cell]:
         """Return every cell."""

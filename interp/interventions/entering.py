@@ -16,7 +16,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.interventions.cells import Cell, Grid
+from interp.interventions.cells import Cell, Grid, renormalised
 from models.protocol import ResumableModel
 
 Columns = list[int]
@@ -185,6 +185,8 @@ class Entrances:
             src = torch.tensor([cell.index["src_pos"] for cell in cells], device=heads.device)
             chosen = torch.arange(self.width, device=heads.device) == src.view(-1, 1, 1, 1, 1)
             pattern = torch.where(chosen, source, base)
+        if self.grid.renormalise:
+            pattern = renormalised(pattern)
         v = _pick(self.base.at(layer, "attn.hook_v")[:, : self.width], heads // self.model.cfg.group_size)
         return einsum(pattern, v, "n b h q k, n b k h d -> n b q h d")
 

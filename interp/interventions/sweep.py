@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.interventions.cells import Cell, Grid, n_layers_of
+from interp.interventions.cells import Cell, Grid, n_layers_of, renormalised
 from interp.interventions.entering import AFTER_MLP, Base, Entrances
 from interp.interventions.resume import MLP_CHUNK, Wavefront
 from interp.metrics import Metric, widened
@@ -51,7 +51,7 @@ def is_resumable(model: HookedModel) -> TypeGuard[ResumableModel]:
     return all(hasattr(model, name) for name in ("blocks", "ln_final", "unembed", "prepare", "step", "hook_dict"))
 
 
-def can_resume(model: HookedModel) -> bool:
+def can_resume(model: HookedModel) -> TypeGuard[ResumableModel]:
     """Return whether the model can be entered halfway, and nothing is attached that would be passed by."""
     return is_resumable(model) and not any(point.in_use for point in model.hook_dict.values())
 
@@ -223,9 +223,10 @@ def naive_sweep(
             layers = [cell.index["layer"]] if "layer" in cell.index else list(range(n_layers))
             index = grid.index(cell)
 
-            def replace(value: Tensor, hook: HookPoint, index: tuple[Any, ...] = index) -> None:
+            def replace(value: Tensor, hook: HookPoint, index: tuple[Any, ...] = index) -> Tensor:
                 assert hook.layer is not None
                 value[index] = source(hook.layer)[index]
+                return renormalised(value) if grid.renormalise else value
 
             hooks: list[Hook] = [(grid.site.hook_name(layer), replace) for layer in layers]
             logits = model.run_with_hooks(tokens, attention_mask=real, fwd_hooks=[*freeze, *hooks])

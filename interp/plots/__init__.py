@@ -2,7 +2,7 @@
 
 from interp.plots.attention_patterns import plot_attention_patterns
 from interp.plots.head_scores import plot_head_scores
-from interp.plots.patching import plot_cells
+from interp.plots.patching import plot_cells, plot_joint_ablation
 from interp.plots.style import printable, style_file, styled_figure
 from interp.plots.token_loss import plot_token_loss
 
@@ -10,6 +10,7 @@ __all__ = [
     "plot_attention_patterns",
     "plot_cells",
     "plot_head_scores",
+    "plot_joint_ablation",
     "plot_token_loss",
     "printable",
     "style_file",

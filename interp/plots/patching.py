@@ -14,6 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from interp.interventions.ablation_result import JointAblation
 from interp.interventions.cell_result import CellResult
 from interp.plots.style import palette, printable, styled_figure, tick_step
 from models.errors import InputError
@@ -49,6 +50,28 @@ def plot_cells(result: CellResult, metric: str | None = None, *, dark: bool = Fa
     if change.ndim == 1:
         return _bars(result, name, change, certain, dark)
     return _heatmaps(result, name, change, certain, dark)
+
+
+def plot_joint_ablation(result: JointAblation, metric: str | None = None, *, dark: bool = False) -> Figure:
+    """Draw what taking out each part alone changes, the sum of that, and what taking out all of them changes.
+
+    Args:
+        result: of ``ablate``.
+        metric: may be left out where there is only one.
+        dark: light ink on a dark page.
+    """
+    name = result.metric(metric)
+    names = [*result.parts, "sum of singles", "joint"]
+    heights = [*result.change(name), result.sum_of_singles(name), result.joint_change(name)]
+    with styled_figure(max(4.0, min(14.0, 0.4 * len(names) + 1.2)), 3.2, dark=dark) as figure:
+        ax = figure.subplots()
+        colours = [palette(0)] * len(result.parts) + [palette(5), palette(1)]
+        ax.bar(range(len(names)), heights, color=colours)
+        ax.axhline(0, color=ax.xaxis.label.get_color(), linewidth=0.8)
+        ax.set_xticks(range(len(names)), names, rotation=90)
+        ax.set_ylabel(_said(result, name))
+        _entitle(figure, result, np.zeros(0, dtype=bool))
+    return figure
 
 
 def _significant(result: CellResult, name: str) -> np.ndarray:

@@ -1,25 +1,30 @@
-"""The residual stream as a bus: who wrote what to it, what each sublayer reads from it, and how it grows.
+"""The residual stream as a bus: who wrote what to it, and what each sublayer reads from it.
 
-Promise: the writes add up to the stream, exactly but for rounding (sums are taken in float32 or better).
+    x = sum_c write_c          read = norm(x) = sum_c (write_c through the frozen norm) + bias
+
+Both sums are exact but for rounding, and taken in float32 or better. A model in half precision rounds its own stream
+at every addition; its writes add up to what the stream would be without that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
-from interp.weights.factored import at_least_float32
-from models.errors import InputError
+from models.errors import InputError, nearest
 from models.hooks.cache import ActivationCache
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Sublayer = Literal["attn", "mlp"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,22 +32,23 @@ class ResidualWrites:
     """What every component wrote to the stream.
 
     Attributes:
-        labels: ``embed``, ``pos_embed``, ``L3 attn``, ``L3H1``, ``L3 attn bias``, ``L3 mlp``, ``L3N17``, ...
+        labels: ``embed``, ``pos_embed``, ``L3 attn``, ``L3H1``, ``L3 attn bias``, ``L3 mlp``, ``L3N17``,
+            ``L3 mlp bias``; behind post-norms also ``L3 ln1 bias``.
         values: ``[component, batch, pos, d_model]``, at least float32; behind post-norms, as they are by then.
-        residual: the stream they add up to, ``[batch, pos, d_model]``.
-        layer: the stream is the one entering this layer (``n_layers``: the one leaving the last).
+        residual: the stream they add up to, ``[batch, pos, d_model]``, as the model had it.
+        hook: the name of the hook where the stream passed.
     """
 
     labels: tuple[str, ...]
     values: Float[Tensor, "component batch pos d_model"]
     residual: Float[Tensor, "batch pos d_model"]
-    layer: int
+    hook: str
 
     def __getitem__(self, label: str) -> Float[Tensor, "batch pos d_model"]:
         """Return one component's write. Raises InputError on an unknown label."""
         if label not in self.labels:
             raise InputError(
-                f"nothing named {label!r} wrote to this stream; labels are {', '.join(self.labels[:8])} ..."
+                f"nothing named {label!r} wrote to {self.hook}{nearest(label, self.labels)}; .labels lists what did"
             )
         return self.values[self.labels.index(label)]
 
@@ -55,52 +61,88 @@ class ResidualWrites:
         """Return the length of every write."""
         return self.values.norm(dim=-1)
 
+    def cosines(self) -> Float[Tensor, "component batch pos"]:
+        """Return the cosine of every write with the stream."""
+        return torch.cosine_similarity(self.values, self.residual, dim=-1)
+
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per component: its mean length, and its share in the stream's square (they add up to 1)."""
+        """Return one row per component, means over batch and positions.
+
+        Columns: ``norm``, ``cosine`` with the stream, ``share``: write . stream / |stream|^2; shares add up to 1.
+        """
         import pandas as pd
 
         share = (self.values * self.residual).sum(-1) / self.residual.square().sum(-1)
-        return pd.DataFrame(
-            {
-                "component": self.labels,
-                "norm": self.norms().mean((1, 2)).tolist(),
-                "share": share.mean((1, 2)).tolist(),
-            }
-        )
+        means = {"norm": self.norms(), "cosine": self.cosines(), "share": share}
+        columns = {name: value.mean((1, 2)).tolist() for name, value in means.items()}
+        return pd.DataFrame({"component": self.labels} | columns)
 
 
+@torch.no_grad()
 def residual_writes(
-    model: ResumableModel, cache: ActivationCache, *, at: int | None = None, by: By = "component"
+    model: ResumableModel,
+    cache: ActivationCache,
+    *,
+    at: int | None = None,
+    mlp_input: bool = False,
+    by: By = "component",
 ) -> ResidualWrites:
-    """Take the stream entering a layer apart.
+    """Take the stream apart into what every component wrote.
 
     Args:
-        cache: of one run, holding ``hooks_needed(model, by)`` (or everything); slice positions with ``pos_slice`` first
-            where memory matters: ``by="neuron"`` takes n_layers x d_mlp x batch x pos x d_model numbers.
-        at: the layer whose input is meant; None for the stream leaving the last block.
-        by: ``component`` (attention and MLP sublayers), ``head`` (attention by head), ``neuron`` (the MLP too).
+        model: a ``HookedDecoder``.
+        cache: of one run, with everything or at least ``hooks_needed(model, by)``. Slice positions with ``pos_slice``
+            where memory matters: ``by="neuron"`` makes n_layers x d_mlp x batch x pos x d_model numbers.
+        at: the layer whose input is meant, 0 to n_layers; by default n_layers, the stream leaving the last block.
+        mlp_input: take the stream that the layer's MLP reads instead.
+        by: ``component`` (sublayers), ``head`` (attention by head), ``neuron`` (MLPs by neuron too).
 
     Raises:
-        InputError: a layer out of range. CacheError: an activation that the cache does not hold.
+        InputError: a layer out of range, another ``by``, no MLP where ``mlp_input`` asks for one.
+        CacheError: an activation that the cache does not hold.
+
+    >>> from models import DecoderConfig, HookedDecoder
+    >>> model = HookedDecoder(DecoderConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8))
+    >>> _, cache = model.run_with_cache(torch.tensor([[1, 2, 3]]))
+    >>> writes = residual_writes(model, cache, by="head")
+    >>> writes.labels
+    ('embed', 'pos_embed', 'L0H0', 'L0H1', 'L0 attn bias', 'L0 mlp')
+    >>> writes["L0H1"].shape, writes.relative_error() < 1e-5
+    (torch.Size([1, 3, 16]), True)
     """
-    n_layers = len(model.blocks)
-    layer = n_layers if at is None else at
-    if not 0 <= layer <= n_layers:
-        raise InputError(f"at is {at}; expected a layer from 0 to {n_layers} ({n_layers}: leaving the last block)")
     hooks_needed(model, by)  # refuses another ``by``
+    layer, hook = _place(model, at, mlp_input)
     labels: list[str] = []
     parts: list[Tensor] = []
-    for step in steps(model, cache, by, layer):
+    for step in steps(model, cache, by, layer, mlp_input=mlp_input):
         if isinstance(step, Write):
             labels += step.labels
             parts.append(step.vectors())
-            continue
-        parts = [step.linear(part) for part in parts]
-        if step.bias is not None:
-            labels.append(step.label)
-            parts.append(step.bias.expand(parts[0].shape[1:])[None])
-    residual = cache[f"blocks.{layer - 1}.hook_resid_post"] if layer else cache["blocks.0.hook_resid_pre"]
-    return ResidualWrites(tuple(labels), torch.cat(parts), at_least_float32(residual), layer)
+        else:
+            parts = [step.linear(part) for part in parts]
+            _add_bias(step, labels, parts)
+    return ResidualWrites(tuple(labels), torch.cat(parts), at_least_float32(cache[hook]), hook)
+
+
+def _place(model: ResumableModel, at: int | None, mlp_input: bool) -> tuple[int, str]:
+    """Return the layer and the hook of a stream."""
+    n_layers = len(model.blocks)
+    layer = n_layers if at is None else at
+    last = n_layers - 1 if mlp_input else n_layers
+    if mlp_input and model.cfg.attn_only:
+        raise InputError("this model is attention-only, so no MLP reads its stream; leave mlp_input out")
+    if not 0 <= layer <= last:
+        meant = "a layer" if mlp_input else f"a layer, or {n_layers} for the stream leaving the last"
+        raise InputError(f"at is {at}; expected 0 to {last}, {meant}")
+    if layer == n_layers:
+        return layer, f"blocks.{n_layers - 1}.hook_resid_post"
+    return layer, f"blocks.{layer}.hook_resid_{'mid' if mlp_input and not model.cfg.parallel else 'pre'}"
+
+
+def _add_bias(step: NormStep, labels: list[str], parts: list[Tensor]) -> None:
+    if step.bias is not None:
+        labels.append(step.label)
+        parts.append(step.bias.expand(parts[0].shape[1:])[None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,94 +151,62 @@ class ResidualReads:
 
     Attributes:
         layer, sublayer: which.
-        read: the normalised stream, gain and bias applied, ``[batch, pos, d_model]``.
+        labels: the writes before it, and ``L3 ln1 bias`` (``ln2``) for the bias of the norm it reads through.
+        values: what of the read comes from each, ``[component, batch, pos, d_model]``, the norm frozen.
         scale: what the norm divided by, ``[batch, pos]``; ones without a norm.
-        labels, shares: of every earlier write, its part of the read's square, ``[component, batch, pos]``; the norm's
-            bias is a component too, and all shares add up to 1.
     """
 
     layer: int
-    sublayer: str
-    read: Float[Tensor, "batch pos d_model"]
-    scale: Float[Tensor, "batch pos"]
+    sublayer: Sublayer
     labels: tuple[str, ...]
-    shares: Float[Tensor, "component batch pos"]
+    values: Float[Tensor, "component batch pos d_model"]
+    scale: Float[Tensor, "batch pos"]
+
+    @property
+    def read(self) -> Float[Tensor, "batch pos d_model"]:
+        """The normalised stream, gain and bias applied: what the sublayer's weights multiply."""
+        return self.values.sum(0)
+
+    @property
+    def shares(self) -> Float[Tensor, "component batch pos"]:
+        """Part . read / |read|^2 of every component; they add up to 1, and one that works against the rest is < 0."""
+        read = self.read
+        return (self.values * read).sum(-1) / read.square().sum(-1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per component with its mean share, the largest first."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"component": self.labels, "share": self.shares.mean((1, 2)).tolist()})
+        return frame.sort_values("share", ascending=False, ignore_index=True, kind="stable")
 
 
+@torch.no_grad()
 def residual_reads(
-    model: ResumableModel,
-    cache: ActivationCache,
-    layer: int,
-    sublayer: Literal["attn", "mlp"] = "attn",
-    *,
-    by: By = "component",
+    model: ResumableModel, cache: ActivationCache, layer: int, sublayer: Sublayer = "attn", *, by: By = "component"
 ) -> ResidualReads:
-    """Return what a sublayer reads, and the share of every earlier write in it.
+    """Return what a sublayer reads, and the part of every earlier write in it.
 
-    Raises InputError on a layer or sublayer the model does not have.
+    Args:
+        model, cache, by: as in ``residual_writes``.
+        layer: which block.
+        sublayer: ``attn`` or ``mlp``.
+
+    Raises:
+        InputError: a layer or sublayer the model does not have, another ``by``.
+        CacheError: an activation that the cache does not hold.
     """
-    if sublayer not in ("attn", "mlp") or not 0 <= layer < len(model.blocks):
+    if sublayer not in get_args(Sublayer) or not 0 <= layer < len(model.blocks):
         raise InputError(
-            f"got layer {layer}, sublayer {sublayer!r}; expected a layer of 0 to {len(model.blocks) - 1}, and 'attn' "
-            "or 'mlp'"
+            f"got layer {layer} and sublayer {sublayer!r}; expected 0 to {len(model.blocks) - 1}, and 'attn' or 'mlp'"
         )
-    if sublayer == "mlp" and model.cfg.attn_only:
-        raise InputError("this model is attention-only, so no MLP reads its stream")
-    writes = residual_writes(model, cache, at=layer, by=by)
-    labels, values = list(writes.labels), writes.values
-    block = model.blocks[layer]
-    if sublayer == "mlp" and not model.cfg.parallel:
-        for step in steps(model, cache, by, layer + 1):
-            if isinstance(step, Write) and step.labels[0].startswith((f"L{layer} attn", f"L{layer}H")):
-                labels += step.labels
-                values = torch.cat([values, step.vectors()])
-            elif isinstance(step, NormStep) and step.label == f"L{layer} ln1 bias":
-                values = step.linear(values)
-                if step.bias is not None:
-                    labels.append(step.label)
-                    values = torch.cat([values, step.bias.expand(values.shape[1:])[None]])
-    scale = torch.ones(values.shape[1:3], device=values.device)
+    writes = residual_writes(model, cache, at=layer, mlp_input=sublayer == "mlp", by=by)
+    labels, parts = list(writes.labels), [writes.values]
+    scale = torch.ones_like(writes.residual[..., 0])
     if model.cfg.norm != "none" and model.cfg.norm_position == "pre":
         name = "ln1" if sublayer == "attn" else "ln2"
-        norm = norm_step(getattr(block, name), f"L{layer} {name} bias", cache[f"blocks.{layer}.{name}.hook_scale"])
-        values, scale = norm.linear(values), norm.scale.squeeze(-1)
-        if norm.bias is not None:
-            labels.append(norm.label)
-            values = torch.cat([values, norm.bias.expand(values.shape[1:])[None]])
-    read = values.sum(0)
-    shares = (values * read).sum(-1) / read.square().sum(-1)
-    return ResidualReads(layer, sublayer, read, scale, tuple(labels), shares)
-
-
-@dataclass(frozen=True, eq=False)
-class StreamGrowth:
-    """How the stream changes with depth, at every position.
-
-    Attributes:
-        norms: length of the stream entering each layer, and leaving the last, ``[layer + 1, batch, pos]``.
-        cosines: between successive streams, ``[layer, batch, pos]``.
-        massive: massive activations (Sun et al. 2402.17762): (layer, batch, pos, dimension, value) with |value| > 100
-            and > 1000 x the median of that stream.
-    """
-
-    norms: Float[Tensor, "layer batch pos"]
-    cosines: Float[Tensor, "layer batch pos"]
-    massive: tuple[tuple[int, int, int, int, float], ...]
-
-
-def stream_growth(model: ResumableModel, tokens: Int[Tensor, "batch pos"], **run: object) -> StreamGrowth:
-    """Run once and measure the stream at every depth; ``run`` goes to the model (``attention_mask=...``)."""
-    n_layers = len(model.blocks)
-    names = [f"blocks.{layer}.hook_resid_pre" for layer in range(n_layers)]
-    names.append(f"blocks.{n_layers - 1}.hook_resid_post")
-    with torch.inference_mode():
-        _, cache = model.run_with_cache(tokens, names_filter=names, return_type=None, **run)
-    streams = torch.stack([at_least_float32(cache[name]) for name in names])
-    size = streams.abs()
-    large = (size > 100) & (size > 1000 * size.median(-1, keepdim=True).values)
-    massive = tuple((*(int(i) for i in where), float(streams[tuple(where)])) for where in large.nonzero())
-    return StreamGrowth(
-        norms=streams.norm(dim=-1),
-        cosines=torch.cosine_similarity(streams[:-1], streams[1:], dim=-1),
-        massive=massive,  # type: ignore[arg-type]
-    )
+        norm = getattr(model.blocks[layer], name)
+        step = norm_step(norm, f"L{layer} {name} bias", cache[f"blocks.{layer}.{name}.hook_scale"])
+        parts, scale = [step.linear(writes.values)], step.scale.squeeze(-1)
+        _add_bias(step, labels, parts)
+    return ResidualReads(layer, sublayer, tuple(labels), torch.cat(parts), scale)

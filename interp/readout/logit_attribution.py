@@ -1,15 +1,17 @@
 """Direct logit attribution: which write raised an answer's logit, and by how much.
 
-    logit_t = norm(sum_c write_c) . W_U[:, t] + b_U[t] = sum_c write_c . r_t + constants
+    logit_t = norm(sum_c write_c) . W_U[:, t] + b_U[t]  =  sum_c write_c . r_t  +  constants
 
-with r_t the unembedding's column pulled back through the final norm, whose scale is frozen at this run. *Frozen* means:
-a write's share counts what it adds directly, not how it would change the norm or what later layers make of it; on GPT-2
-small that is about half of the true direct effect. All attributions and the constants add up to the logit.
+with r_t the unembedding's column pulled back through the final norm, whose scale is *frozen* at this run (post-norm:
+through all norms on the way). All attributions and the constants add up to the logit.
+
+Frozen means: a write's attribution counts what it adds directly, not how it changes the norm, nor what later layers
+make of it. On GPT-2 small that is off by about half of the true direct effect; an ablation measures the whole effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,9 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
 from interp.sites import Head, parse_head
-from interp.weights.factored import at_least_float32
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
 from models.protocol import ResumableModel
@@ -33,32 +35,32 @@ Ids = int | Sequence[int] | Tensor
 
 @dataclass(frozen=True, eq=False)
 class LogitAttribution:
-    """The parts of a logit (or a difference of two), with frozen norms.
+    """The parts of a logit, or of a difference of two, with frozen norms.
 
     Attributes:
-        labels: components as in ``ResidualWrites``, norm biases and ``unembed bias``.
-        values: ``[component, batch]``, in logits.
+        labels: components as in ``ResidualWrites``, then ``ln_final bias`` and ``unembed bias``.
+        values: ``[component, batch]``, in logits; positive raises the answer.
         logit: the model's own logit or difference, ``[batch]``; the values add up to it.
-        position: the column of each example, ``[batch]``.
-        by: what the labels are.
+        columns: where each example's logit was read, ``[batch]``.
+        by: ``component``, ``head`` or ``neuron``.
     """
 
     labels: tuple[str, ...]
     values: Float[Tensor, "component batch"]
     logit: Float[Tensor, "batch"]
-    position: Int[Tensor, "batch"]
-    by: str
+    columns: Int[Tensor, "batch"]
+    by: By
 
     def remainder(self) -> Float[Tensor, "batch"]:
-        """Return logit minus the sum of values: rounding only."""
+        """Return the logit minus the sum of all values: rounding only."""
         return self.logit - self.values.sum(0)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per component, the largest mean attribution first."""
+        """Return one row per component with its mean over the batch, the largest magnitude first."""
         import pandas as pd
 
         frame = pd.DataFrame({"component": self.labels, "logits": self.values.mean(1).tolist()})
-        return frame.reindex(frame["logits"].abs().sort_values(ascending=False).index).reset_index(drop=True)
+        return frame.sort_values("logits", key=abs, ascending=False, ignore_index=True, kind="stable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +69,8 @@ class SourceAttribution:
 
     Attributes:
         head: which head.
-        values: ``[batch, key_pos]``, in logits: pattern x (value . W_O . direction); they add up to the head's own.
-        pattern: the attention they come from, ``[batch, key_pos]``.
+        values: ``[batch, key_pos]``, in logits: pattern x (v . W_O . direction); they add up to the head's own.
+        pattern: the attention they come with, ``[batch, key_pos]``.
     """
 
     head: Head
@@ -76,6 +78,7 @@ class SourceAttribution:
     pattern: Float[Tensor, "batch key_pos"]
 
 
+@torch.no_grad()
 def logit_attribution(
     model: ResumableModel,
     tokens: Int[Tensor, "batch pos"],
@@ -86,27 +89,45 @@ def logit_attribution(
     position: int | None = None,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> LogitAttribution:
-    """Attribute an answer's logit, or logit(answer) - logit(wrong).
+    """Attribute an answer's logit, or logit(answer) - logit(wrong), to what was written to the stream.
 
     Args:
-        tokens: prompts, ``[batch, pos]``.
+        model: a ``HookedDecoder``.
+        tokens: prompts, ids or text.
         answer, wrong: a token id, or one per example.
-        by: ``component``, ``head`` or ``neuron``.
-        position: the column that predicts; None for each example's last real token.
+        by: ``component`` (sublayers), ``head`` (attention by head), ``neuron`` (MLPs by neuron too).
+        position: the column whose logit is meant; by default each example's last real token.
         attention_mask: True at real tokens.
 
     Raises:
-        InputError: ids or a position that do not fit.
+        InputError: ids, a position or a ``by`` that do not fit.
+
+    >>> from models import DecoderConfig, HookedDecoder
+    >>> model = HookedDecoder(DecoderConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8))
+    >>> found = logit_attribution(model, torch.tensor([[1, 2, 3]]), answer=4, wrong=5)
+    >>> found.labels
+    ('embed', 'pos_embed', 'L0H0', 'L0H1', 'L0 attn bias', 'L0 mlp', 'ln_final bias', 'unembed bias')
+    >>> bool(found.remainder().abs() < 1e-5)
+    True
     """
     run = _Run.of(model, tokens, answer, wrong, by, position, attention_mask)
-    labels: list[str] = []
-    parts: list[Tensor] = []
-    for label, part in run.parts():
-        labels += label
-        parts.append(part)
-    return LogitAttribution(tuple(labels), torch.cat(parts), run.logit, run.columns, by)
+    labels: list[tuple[str, ...]] = []
+    values: list[Float[Tensor, "component batch"]] = []
+    for step, direction in run.backwards():
+        if isinstance(step, Write):
+            labels.append(step.labels)
+            values.append(step.along(direction).squeeze(-1))
+        elif step.bias is not None:
+            labels.append((step.label,))
+            values.append((direction * step.bias).sum(-1).T)
+    named = tuple(label for group in reversed(labels) for label in group)
+    constants = [value[None] for value in run.constants.values()]
+    return LogitAttribution(
+        (*named, *run.constants), torch.cat([*reversed(values), *constants]), run.logit, run.columns, by
+    )
 
 
+@torch.no_grad()
 def source_attribution(
     model: ResumableModel,
     tokens: Int[Tensor, "batch pos"],
@@ -117,26 +138,37 @@ def source_attribution(
     position: int | None = None,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> SourceAttribution:
-    """Split one head's attribution by source position, through its pattern. Arguments as in ``logit_attribution``."""
+    """Split one head's attribution by source position, through its pattern.
+
+    Args:
+        head: ``L5H1``, ``5.1`` or ``(5, 1)``; the others are those of ``logit_attribution``.
+
+    Raises:
+        InputError: a head out of range, ids or a position that do not fit.
+    """
     name = parse_head(head, model.cfg)
-    run = _Run.of(model, tokens, answer, wrong, "head", position, attention_mask, extra=_pattern_hooks(name.layer))
-    direction = run.direction_at(name.layer)
-    attn = model.blocks[name.layer].attn
-    rows = torch.arange(len(run.columns), device=run.columns.device)
-    pattern = at_least_float32(run.cache[f"blocks.{name.layer}.attn.hook_pattern"])[rows, name.head, run.columns]
-    v = at_least_float32(run.cache[f"blocks.{name.layer}.attn.hook_v"])[:, :, name.head // model.cfg.group_size]
-    read = einsum(direction, at_least_float32(attn.W_O[name.head]), "batch d, e d -> batch e")
-    values = pattern * einsum(v, read, "batch key e, batch e -> batch key")
-    return SourceAttribution(name, values, pattern)
-
-
-def _pattern_hooks(layer: int) -> list[str]:
-    return [f"blocks.{layer}.attn.hook_pattern", f"blocks.{layer}.attn.hook_v"]
+    own = [f"blocks.{name.layer}.attn.{hook}" for hook in ("hook_pattern", "hook_v")]
+    run = _Run.of(model, tokens, answer, wrong, "head", position, attention_mask, extra=own)
+    direction = next(
+        direction for step, direction in run.backwards() if isinstance(step, Write) and str(name) in step.labels
+    )
+    pattern, v = (at_least_float32(run.cache[hook]) for hook in own)
+    pattern = pattern[torch.arange(len(pattern), device=pattern.device), name.head, run.columns]
+    W_O = at_least_float32(model.blocks[name.layer].attn.W_O[name.head])
+    read = einsum(direction.squeeze(1), W_O, "batch d_model, d_head d_model -> batch d_head")
+    written = einsum(v[:, :, name.head // model.cfg.group_size], read, "batch key d_head, batch d_head -> batch key")
+    return SourceAttribution(name, pattern * written, pattern)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One cached run, the column that predicts, and the direction of the answer behind the last block."""
+    """One cached run, the columns that predict, and the answer's direction in the last stream.
+
+    Attributes:
+        cache: of the whole run.
+        direction: what of the stream leaving the last block raises the logit, the final norm frozen.
+        constants: what the logit has beside the stream's part, by label, ``[batch]``.
+    """
 
     model: ResumableModel
     cache: ActivationCache
@@ -159,78 +191,65 @@ class _Run:
     ) -> _Run:
         tokens, real = model.prepare(tokens, attention_mask)
         columns = _columns(tokens, real, position)
-        names = [*hooks_needed(model, by), *extra]
-        with torch.inference_mode():
-            logits, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=names)
+        signed = [(1.0, _ids(answer, tokens, model.cfg.d_vocab))]
+        if wrong is not None:
+            signed.append((-1.0, _ids(wrong, tokens, model.cfg.d_vocab)))
+        last = f"blocks.{len(model.blocks) - 1}.hook_resid_post"
+        names = [name for name in hooks_needed(model, by) if "resid" not in name or name == last]
+        _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=[*names, *extra], return_type=None)
         rows = torch.arange(len(tokens), device=tokens.device)
-        at_column = logits[rows, columns]
-        W_U, b_U = at_least_float32(model.W_U.T), at_least_float32(model.b_U)
-        ids = [_ids(answer, tokens, model.cfg.d_vocab)]
-        ids += [] if wrong is None else [_ids(wrong, tokens, model.cfg.d_vocab)]
-        signs = (1.0, -1.0)
-        direction = sum(sign * W_U[i] for sign, i in zip(signs, ids, strict=False))
-        assert isinstance(direction, Tensor)
-        logit = sum(sign * at_least_float32(at_column)[rows, i] for sign, i in zip(signs, ids, strict=False))
-        constant = sum(sign * b_U[i] for sign, i in zip(signs, ids, strict=False))
-        assert isinstance(logit, Tensor)
-        assert isinstance(constant, Tensor)
-        constants = {"unembed bias": constant}
-        direction = direction[:, None]
+        logits = at_least_float32(model.unembed(model.ln_final(cache[last][rows, columns])))
+
+        def of_ids(pick: Float[Tensor, "..."]) -> Float[Tensor, "batch ..."]:
+            return torch.stack([sign * at_least_float32(pick[ids]) for sign, ids in signed]).sum(0)
+
+        logit = torch.stack([sign * logits[rows, ids] for sign, ids in signed]).sum(0)
+        direction, constants = of_ids(model.W_U.T)[:, None], {"unembed bias": of_ids(model.b_U)}
         if model.cfg.norm != "none" and model.cfg.norm_position == "pre":
             final = norm_step(model.ln_final, "ln_final bias", cache["ln_final.hook_scale"][rows, columns][:, None])
             if final.bias is not None:
-                constants[final.label] = (direction * final.bias).sum(-1).squeeze(1)
+                constants = {final.label: (direction * final.bias).sum(-1).squeeze(1)} | constants
             direction = final.pull_back(direction)
         return _Run(model, cache, by, columns, direction, constants, logit)
 
-    def parts(self) -> list[tuple[tuple[str, ...], Float[Tensor, "component batch"]]]:
-        """Return every component's attribution, in the order of the forward pass."""
-        found: list[tuple[tuple[str, ...], Tensor]] = []
+    def backwards(self) -> Iterator[tuple[Write | NormStep, Float[Tensor, "batch 1 d_model"]]]:
+        """Give every write and norm, the last first, with the answer's direction in the stream right after it."""
+        rows = torch.arange(len(self.columns), device=self.columns.device)
+        at_columns = ActivationCache(
+            {
+                name: value[rows, self.columns][:, None]
+                for name, value in self.cache.items()
+                if not name.endswith(("hook_pattern", "attn.hook_v"))
+            }
+        )
         direction = self.direction
-        small = _select(self.cache, self.columns)
-        for step in reversed(list(steps(self.model, small, self.by, len(self.model.blocks)))):
-            if isinstance(step, Write):
-                found.append((step.labels, step.along(direction).squeeze(-1)))
-                continue
-            if step.bias is not None:
-                found.append(((step.label,), (direction * step.bias).sum(-1).squeeze(1)[None]))
-            direction = step.pull_back(direction)
-        return [*reversed(found), *(((label,), value[None]) for label, value in self.constants.items())]
-
-    def direction_at(self, layer: int) -> Float[Tensor, "batch d_model"]:
-        """Return the answer's direction where ``layer``'s attention writes."""
-        direction = self.direction
-        small = _select(self.cache, self.columns)
-        for step in reversed(list(steps(self.model, small, self.by, len(self.model.blocks)))):
-            if isinstance(step, Write) and step.labels[0].startswith(f"L{layer}H"):
-                break
+        for step in reversed(list(steps(self.model, at_columns, self.by, len(self.model.blocks)))):
+            yield step, direction
             if isinstance(step, NormStep):
                 direction = step.pull_back(direction)
-        return direction.squeeze(1)
-
-
-def _select(cache: ActivationCache, columns: Int[Tensor, "batch"]) -> ActivationCache:
-    """Return the cache at one column per example, the position axis kept with length 1."""
-    rows = torch.arange(len(columns), device=columns.device)
-    return ActivationCache(
-        {name: value[rows, columns][:, None] for name, value in cache.items() if "hook_pattern" not in name}
-    )
 
 
 def _columns(tokens: Tensor, real: Tensor | None, position: int | None) -> Int[Tensor, "batch"]:
+    """Return each example's column: the one asked for, or that of the last real token."""
     batch, width = tokens.shape
-    if position is not None:
-        if not -width <= position < width:
-            raise InputError(f"position is {position}; these prompts have columns 0 to {width - 1}")
-        return torch.full((batch,), position % width, device=tokens.device)
-    columns = torch.arange(width, device=tokens.device)
-    return columns.expand(batch, -1).amax(1) if real is None else torch.where(real, columns, -1).amax(1)
+    columns = torch.arange(width, device=tokens.device).expand(batch, -1)
+    if position is None:
+        return columns.amax(1) if real is None else torch.where(real, columns, -1).amax(1)
+    if not -width <= position < width:
+        raise InputError(f"position is {position}; these prompts have columns 0 to {width - 1}")
+    chosen = columns[:, position % width]
+    if real is not None and not real[:, position].all():
+        raise InputError(
+            f"position is {position}, which is padding in some of these prompts; leave it out for the last token"
+        )
+    return chosen
 
 
 def _ids(ids: Ids, tokens: Tensor, d_vocab: int) -> Int[Tensor, "batch"]:
     vector = torch.as_tensor(ids, dtype=torch.long, device=tokens.device).reshape(-1)
     if len(vector) not in (1, len(tokens)):
         raise InputError(f"{len(vector)} token ids for {len(tokens)} prompts; give one, or one per prompt")
-    if int(vector.min()) < 0 or int(vector.max()) >= d_vocab:
-        raise InputError(f"token id {int(vector.max())} is outside this vocabulary, 0 to {d_vocab - 1}")
+    for extreme in (int(vector.min()), int(vector.max())):
+        if not 0 <= extreme < d_vocab:
+            raise InputError(f"token id {extreme} is outside this vocabulary, 0 to {d_vocab - 1}")
     return vector.expand(len(tokens))

@@ -1,30 +1,28 @@
 """The residual stream as a sum: what every component wrote, and what that became at the norms on the way.
 
-Pre-norm, the stream is the plain sum of all writes. Post-norm, every norm rescales what is already there: with its
-statistics frozen at this run it is linear, so each write passes through it and its bias becomes a write of its own.
+Pre-norm, the stream is the plain sum of all writes. Post-norm, every norm rescales what is already there; with its
+statistics frozen at this run it is linear, so that each write passes through it and its bias is a write of its own.
 
-``Writes`` lists a run's components once; ``residual_writes`` (the vectors) and ``logit_attribution`` (their share in a
-logit) are both made of it.
+``steps`` lists a run's writes and norms once; the writes' vectors (``residual_writes``) and their shares in a logit
+(``logit_attribution``) are both made of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from interp.sites import Head
-from interp.weights.factored import at_least_float32
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
 from models.protocol import ResumableModel
 
 By = Literal["component", "head", "neuron"]
-Vectors = Float[Tensor, "component batch pos d_model"]
 
 
 class Write(NamedTuple):
@@ -33,16 +31,23 @@ class Write(NamedTuple):
     Attributes:
         labels: their names, in order.
         vectors: computes what they write, ``[component, batch, pos, d_model]``.
-        along: computes their dot product with a direction ``[batch, pos, d_model]``: ``[component, batch, pos]``.
+        along: computes their dot products with a direction ``[batch, pos, d_model]``: ``[component, batch, pos]``.
     """
 
     labels: tuple[str, ...]
-    vectors: Callable[[], Vectors]
+    vectors: Callable[[], Float[Tensor, "component batch pos d_model"]]
     along: Callable[[Tensor], Float[Tensor, "component batch pos"]]
 
 
 class NormStep(NamedTuple):
-    """A norm on the stream itself, frozen: ``x -> (x - mean) / scale * w + b``."""
+    """A norm on the stream, frozen at a run: ``x -> (x - mean(x)) / scale * gain + bias``, without the mean for RMS.
+
+    Attributes:
+        label: the name of its bias as a write.
+        scale: what the run divided by, ``[batch, pos, 1]``.
+        gain, bias: ``[d_model]``; a bias of None adds nothing.
+        centred: whether the mean goes.
+    """
 
     label: str
     scale: Float[Tensor, "batch pos one"]
@@ -56,90 +61,103 @@ class NormStep(NamedTuple):
         return x / self.scale * self.gain
 
     def pull_back(self, direction: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """Return the direction before the norm whose dot product equals that of ``direction`` behind it."""
+        """Return the direction before the norm that has the same dot product: ``linear``, transposed."""
         direction = direction * self.gain / self.scale
         return direction - direction.mean(-1, keepdim=True) if self.centred else direction
 
 
-def hooks_needed(model: ResumableModel, by: By) -> list[str]:
-    """Return the hooks that a cache must hold to take the stream apart ``by`` component, head or neuron."""
+def hooks_needed(model: ResumableModel, by: By = "component") -> list[str]:
+    """Return the hooks a cache must hold to take the stream apart ``by`` component, head or neuron.
+
+    Raises:
+        InputError: another ``by``.
+    """
     if by not in get_args(By):
         raise InputError(f"by is {by!r}; expected 'component', 'head' or 'neuron'")
-    names = model.hook_names()
-    wanted = ["hook_embed", "hook_pos_embed", "hook_resid_post", "hook_attn_out", "hook_mlp_out", "hook_scale"]
-    wanted += {"component": [], "head": ["hook_z"], "neuron": ["hook_z", "mlp.hook_post"]}[by]
-    return [name for name in names if name.endswith(tuple(wanted))]
+    wanted = ["hook_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_scale"]
+    wanted += ["hook_attn_out"] if by == "component" else ["hook_z"]
+    wanted += ["mlp.hook_post"] if by == "neuron" else ["hook_mlp_out"]
+    return [name for name in model.hook_names() if name.endswith((*wanted, "hook_pos_embed"))]
 
 
-def norm_step(norm: torch.nn.Module, label: str, scale: Tensor) -> NormStep:
-    """Return a norm frozen at the scale of this run."""
-    bias = getattr(norm, "b", None)
-    gain = at_least_float32(norm.w)  # type: ignore[arg-type]
-    return NormStep(
-        label, at_least_float32(scale), gain, None if bias is None else at_least_float32(bias), bool(norm.centred)
-    )
+def norm_step(norm: Any, label: str, scale: Float[Tensor, "batch pos one"]) -> NormStep:
+    """Return a ``models.parts.norm.Norm`` frozen at the scale of a run."""
+    bias = None if norm.b is None else at_least_float32(norm.b)
+    return NormStep(label, at_least_float32(scale), at_least_float32(norm.w), bias, norm.centred)
 
 
-def steps(model: ResumableModel, cache: ActivationCache, by: By, n_layers: int) -> Iterator[Write | NormStep]:
-    """Yield writes and norms in the order of the forward pass, up to the stream entering layer ``n_layers``."""
-    yield _vectors("embed", cache["hook_embed"])
+def steps(
+    model: ResumableModel, cache: ActivationCache, by: By, layer: int, *, mlp_input: bool = False
+) -> Iterator[Write | NormStep]:
+    """Give writes and norms in the order of the forward pass, up to the stream entering ``layer``.
+
+    With ``mlp_input``, up to the stream its MLP reads. Each write is computed from the cache when asked for.
+    """
+    yield _stream_write("embed", cache["hook_embed"])
     if "hook_pos_embed" in model.hook_names():
-        yield _vectors("pos_embed", cache["hook_pos_embed"])
-    post = model.cfg.norm_position == "post"
-    for layer in range(n_layers):
-        block = model.blocks[layer]
-        yield from _attention(model, cache, by, layer)
-        if post:
-            yield norm_step(block.ln1, f"L{layer} ln1 bias", cache[f"blocks.{layer}.ln1.hook_scale"])
-        if block.mlp is not None:
-            yield from _mlp(model, cache, by, layer)
-            if post:
-                yield norm_step(block.ln2, f"L{layer} ln2 bias", cache[f"blocks.{layer}.ln2.hook_scale"])
+        yield _stream_write("pos_embed", cache["hook_pos_embed"])
+    for at in range(layer):
+        yield from _attention_steps(model, cache, by, at)
+        yield from _mlp_steps(model, cache, by, at)
+    if mlp_input and not model.cfg.parallel:
+        yield from _attention_steps(model, cache, by, layer)
 
 
-def _vectors(label: str, value: Float[Tensor, "batch pos d_model"]) -> Write:
+def _attention_steps(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write | NormStep]:
+    yield from _attention(model, cache, by, layer)
+    if model.cfg.norm_position == "post":
+        yield norm_step(model.blocks[layer].ln1, f"L{layer} ln1 bias", cache[f"blocks.{layer}.ln1.hook_scale"])
+
+
+def _mlp_steps(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write | NormStep]:
+    if model.cfg.attn_only:
+        return
+    yield from _mlp(model, cache, by, layer)
+    if model.cfg.norm_position == "post":
+        yield norm_step(model.blocks[layer].ln2, f"L{layer} ln2 bias", cache[f"blocks.{layer}.ln2.hook_scale"])
+
+
+def _stream_write(label: str, value: Float[Tensor, "batch pos d_model"]) -> Write:
     value = at_least_float32(value)
     return Write((label,), lambda: value[None], lambda direction: (value * direction).sum(-1)[None])
 
 
-def _bias(label: str, bias: Tensor, like: Tensor) -> Write:
-    return _vectors(label, bias.expand(*like.shape[:2], -1))
+def _bias_write(label: str, bias: Float[Tensor, "d_model"], like: Float[Tensor, "batch pos ..."]) -> Write:
+    return _stream_write(label, bias.expand(*like.shape[:2], -1))
 
 
 def _attention(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write]:
     if by == "component":
-        yield _vectors(f"L{layer} attn", cache[f"blocks.{layer}.hook_attn_out"])
+        yield _stream_write(f"L{layer} attn", cache[f"blocks.{layer}.hook_attn_out"])
         return
     attn = model.blocks[layer].attn
     z, W_O = at_least_float32(cache[f"blocks.{layer}.attn.hook_z"]), at_least_float32(attn.W_O)
-    labels = tuple(str(Head(layer, head)) for head in range(model.cfg.n_heads))
 
-    def vectors() -> Tensor:
-        return einsum(z, W_O, "batch pos head e, head e d -> head batch pos d")
+    def vectors() -> Float[Tensor, "head batch pos d_model"]:
+        return einsum(z, W_O, "batch pos head d_head, head d_head d_model -> head batch pos d_model")
 
-    def along(direction: Tensor) -> Tensor:
-        read = einsum(direction, W_O, "batch pos d, head e d -> batch pos head e")
-        return einsum(z, read, "batch pos head e, batch pos head e -> head batch pos")
+    def along(direction: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "head batch pos"]:
+        read = einsum(direction, W_O, "batch pos d_model, head d_head d_model -> batch pos head d_head")
+        return einsum(z, read, "batch pos head d_head, batch pos head d_head -> head batch pos")
 
-    yield Write(labels, vectors, along)
+    yield Write(tuple(str(Head(layer, head)) for head in range(model.cfg.n_heads)), vectors, along)
     if attn.o.bias is not None:
-        yield _bias(f"L{layer} attn bias", attn.o.bias, z)
+        yield _bias_write(f"L{layer} attn bias", attn.o.bias, z)
 
 
 def _mlp(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write]:
     if by != "neuron":
-        yield _vectors(f"L{layer} mlp", cache[f"blocks.{layer}.hook_mlp_out"])
+        yield _stream_write(f"L{layer} mlp", cache[f"blocks.{layer}.hook_mlp_out"])
         return
     mlp = model.blocks[layer].mlp
     post, W_out = at_least_float32(cache[f"blocks.{layer}.mlp.hook_post"]), at_least_float32(mlp.W_out)
-    labels = tuple(f"L{layer}N{neuron}" for neuron in range(post.shape[-1]))
 
-    def vectors() -> Tensor:
-        return einsum(post, W_out, "batch pos neuron, neuron d -> neuron batch pos d")
+    def vectors() -> Float[Tensor, "neuron batch pos d_model"]:
+        return einsum(post, W_out, "batch pos neuron, neuron d_model -> neuron batch pos d_model")
 
-    def along(direction: Tensor) -> Tensor:
+    def along(direction: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "neuron batch pos"]:
         return (post * (direction @ W_out.T)).movedim(-1, 0)
 
-    yield Write(labels, vectors, along)
+    yield Write(tuple(f"L{layer}N{neuron}" for neuron in range(post.shape[-1])), vectors, along)
     if mlp.out.bias is not None:
-        yield _bias(f"L{layer} mlp bias", mlp.out.bias, post)
+        yield _bias_write(f"L{layer} mlp bias", mlp.out.bias, post)

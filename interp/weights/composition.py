@@ -1,44 +1,52 @@
 """Composition: how much of what an earlier head writes a later head reads (Elhage et al. 2021).
 
-    score = ||A W_OV||_F / (||A||_F ||W_OV||_F),     A = W_QK^T read by queries (Q), by keys (K), or W_OV by values (V)
+Written for row vectors, with OV_1 the earlier head's ``[d_model, d_model]`` map and QK_2, OV_2 the later head's:
 
-Written for row vectors, with OV_1 the earlier head's ``[d_model, d_model]`` map:
+    score = ||OV_1 M||_F / (||OV_1||_F ||M||_F)
+    M = QK_2 (Q: the write is read by queries),  QK_2^T (K: by keys),  OV_2 (V: it is moved on)
 
-    Q: OV_1 QK_2 (the write enters as the query)      K: OV_1 QK_2^T      V: OV_1 OV_2
+Two nulls. *Dimension*: the root mean square cosine of two independent random directions, 1/sqrt(d_model). *Rotation*:
+the earlier head's output turned by a random orthogonal matrix, which keeps both spectra; z = (score - its mean) / its
+standard deviation.
 
-Two nulls. *Dimension*: two independent random directions meet with 1/sqrt(d_model). *Rotation*: the earlier head's
-output turned by a random orthogonal matrix, which keeps both spectra; z = (score - its mean) / its spread.
+A high score says that the later head could listen, not that it does: with 16 rotations and hundreds of pairs some z are
+large by chance, and heads that share a busy subspace compose without need. Whether a link matters, an ablation says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sites import Head
+from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
-from interp.weights.head_circuits import stacked_ov, stacked_qk
+from interp.weights.head_circuits import ov_circuit, stacked_ov, stacked_qk
 from models.errors import InputError
 from models.protocol import ResumableModel
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Kind = Literal["Q", "K", "V"]
+HeadName = str | tuple[int, int] | Head
 
 
 @dataclass(frozen=True, eq=False)
 class CompositionScores:
-    """Composition of every earlier with every later head.
+    """Composition of earlier heads with later ones.
 
     Attributes:
-        kind: Q, K or V.
-        scores: ``[layer, head, later_layer, later_head]``; NaN unless the second layer is later.
+        kind: which input of the later head: Q, K or V.
+        scores: ``[layer, head, later_layer, later_head]``, in [0, 1]; NaN where the second is not in a later layer, or
+            was not asked for.
         null_mean, null_sd: of the rotation null, the same shape.
         dimension_null: 1/sqrt(d_model).
-        relative: the offset at which rotary QK circuits were taken.
+        relative: the offset at which rotary QK circuits were taken, else None.
     """
 
     kind: Kind
@@ -53,24 +61,30 @@ class CompositionScores:
         """How many standard deviations of the rotation null each score lies above its mean."""
         return (self.scores - self.null_mean) / self.null_sd
 
-    def top(self, n: int = 10) -> list[tuple[Head, Head, float, float]]:
-        """Return the n pairs with the highest score: (earlier, later, score, z)."""
-        flat = self.scores.nan_to_num(-torch.inf).flatten()
-        n = min(n, int(self.scores.isfinite().sum()))
-        pairs = []
-        for i in flat.topk(n).indices:
-            l1, h1, l2, h2 = (int(x) for x in torch.unravel_index(i, self.scores.shape))
-            pairs.append(
-                (Head(l1, h1), Head(l2, h2), float(self.scores[l1, h1, l2, h2]), float(self.z[l1, h1, l2, h2]))
-            )
-        return pairs
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair, the highest score first: earlier, later, score, null (rotation's mean), z."""
+        import pandas as pd
+
+        pairs = self.scores.isfinite().nonzero()
+        at = tuple(pairs.T)
+        frame = pd.DataFrame(
+            {
+                "earlier": [str(Head(l1, h1)) for l1, h1, _, _ in pairs.tolist()],
+                "later": [str(Head(l2, h2)) for _, _, l2, h2 in pairs.tolist()],
+                "score": self.scores[at].tolist(),
+                "null": self.null_mean[at].tolist(),
+                "z": self.z[at].tolist(),
+            }
+        )
+        return frame.sort_values("score", ascending=False, ignore_index=True, kind="stable")
 
 
+@torch.no_grad()
 def composition_scores(
     model: ResumableModel,
     kind: Kind = "K",
     *,
-    later: Sequence[Head] | None = None,
+    later: Sequence[HeadName] | None = None,
     relative: int | None = None,
     n_rotations: int = 16,
     seed: int = 0,
@@ -78,69 +92,91 @@ def composition_scores(
     """Return the composition of pairs of heads in different layers, beside both nulls.
 
     Args:
+        model: a ``HookedDecoder``.
         kind: which input of the later head: ``Q``, ``K`` or ``V``.
-        later: the reading heads wanted, by default all; each costs a product with every other head.
-        relative: for rotary models and kinds Q and K, query minus key position; default 1.
+        later: the reading heads, by default all. A pair costs O(d_model d_head^2), times n_rotations.
+        relative: for rotary models and kinds Q and K, query minus key position; by default 1.
         n_rotations: random orthogonal matrices behind the rotation null.
-        seed: of these.
+        seed: of these; the global random state is left alone.
 
     Raises:
-        InputError: another kind, fewer than two rotations.
+        InputError: another kind, a head out of range, no reading heads, fewer than two rotations.
+
+    >>> from models import DecoderConfig, HookedDecoder
+    >>> model = HookedDecoder(DecoderConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=10, n_ctx=8))
+    >>> found = composition_scores(model, "K", later=["L1H0"])
+    >>> found.dimension_null, 0.05 < found.scores[0, 2, 1, 0].item() < 0.25, found.scores[1, 2, 1, 0].isnan().item()
+    (0.125, True, True)
     """
     if kind not in get_args(Kind):
         raise InputError(f"kind is {kind!r}; expected 'Q', 'K' or 'V'")
     if n_rotations < 2:
         raise InputError(f"n_rotations is {n_rotations}; a spread needs at least 2")
+    if later is not None and not later:
+        raise InputError("later is empty; name the reading heads, or leave it out for all")
+    n_layers, n_heads = len(model.blocks), model.cfg.n_heads
+    every = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    chosen = every if later is None else [parse_head(head, model.cfg) for head in later]
+    layers, heads = [head.layer for head in chosen], [head.head for head in chosen]
     if model.cfg.positions == "rotary" and kind != "V" and relative is None:
         relative = 1
+
     earlier = stacked_ov(model)
     reads = earlier if kind == "V" else stacked_qk(model, relative=relative)
+    reads = FactoredMatrix(reads.A[layers, heads], reads.B[layers, heads])
     reads = reads.T if kind == "K" else reads
-    n_layers, n_heads = earlier.shape[:2]
-    wanted = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)] if later is None else later
-    index = ([head.layer for head in wanted], [head.head for head in wanted])
+    nulls = torch.stack(
+        [
+            _scores(FactoredMatrix(earlier.A, earlier.B @ turn), reads)
+            for turn in _rotations(model.cfg.d_model, n_rotations, seed, like=earlier.B)
+        ]
+    )
 
-    def everywhere(pairs: Tensor) -> Tensor:
-        full = pairs.new_full((n_layers, n_heads, n_layers, n_heads), torch.nan)
-        full[:, :, index[0], index[1]] = pairs
-        later_than = torch.arange(n_layers)[:, None] < torch.arange(n_layers)
-        return full.masked_fill(~later_than[:, None, :, None].to(full.device), torch.nan)
+    def full(pairs: Float[Tensor, "layer head later"]) -> Float[Tensor, "layer head later_layer later_head"]:
+        grid = pairs.new_full((n_layers, n_heads, n_layers, n_heads), torch.nan)
+        for i, head in enumerate(chosen):
+            grid[: head.layer, :, head.layer, head.head] = pairs[: head.layer, :, i]
+        return grid
 
-    chosen = FactoredMatrix(reads.A[index], reads.B[index])
-    scores = _pairwise(earlier, chosen)
-    generator = torch.Generator().manual_seed(seed)
-    nulls = []
-    for _ in range(n_rotations):
-        d_model = model.cfg.d_model
-        turn, r = torch.linalg.qr(torch.randn(d_model, d_model, generator=generator))
-        turn = (turn * r.diagonal().sign()).to(earlier.B)  # uniform over rotations (Mezzadri 2007)
-        nulls.append(_pairwise(FactoredMatrix(earlier.A, earlier.B @ turn), chosen))
-    null = torch.stack(nulls)
     return CompositionScores(
         kind=kind,
-        scores=everywhere(scores),
-        null_mean=everywhere(null.mean(0)),
-        null_sd=everywhere(null.std(0)),
+        scores=full(_scores(earlier, reads)),
+        null_mean=full(nulls.mean(0)),
+        null_sd=full(nulls.std(0)),
         dimension_null=model.cfg.d_model**-0.5,
         relative=relative,
     )
 
 
-def _pairwise(earlier: FactoredMatrix, later: FactoredMatrix) -> Float[Tensor, "layer head later"]:
-    """Return ||E_i L_j|| / (||E_i|| ||L_j||) for all heads, by r x r products only.
+def _scores(earlier: FactoredMatrix, later: FactoredMatrix) -> Float[Tensor, "layer head later"]:
+    """Return ||E_i L_j|| / (||E_i|| ||L_j||) for all pairs, by r x d_model products only.
 
     ||A_1 B_1 A_2 B_2|| = ||R_1 B_1 A_2 R_2^T|| with A_1 = Q_1 R_1 and B_2^T = Q_2 R_2, for Q_1 and Q_2 keep norms.
     """
-    rows = (torch.linalg.qr(earlier.A).R @ earlier.B).flatten(0, 1)  # [earlier, r, d_model]
+    rows = torch.linalg.qr(earlier.A).R @ earlier.B  # [layer, head, r, d_model]
     columns = later.A @ torch.linalg.qr(later.B.mT).R.mT  # [later, d_model, r]
-    norms = torch.stack([(row @ columns).flatten(1).norm(dim=1) for row in rows])
-    norms = norms / rows.flatten(1).norm(dim=1)[:, None] / columns.flatten(1).norm(dim=1)
-    return norms.unflatten(0, earlier.shape[:2])
+    products = torch.stack([torch.linalg.matrix_norm(row @ columns) for row in rows.flatten(0, 1)])
+    lengths = torch.linalg.matrix_norm(rows).flatten()[:, None] * torch.linalg.matrix_norm(columns)
+    return (products / lengths).unflatten(0, rows.shape[:2])
 
 
-def virtual_head(model: ResumableModel, earlier: Head, later: Head) -> FactoredMatrix:
-    """Return OV_1 OV_2: what the later head moves of what the earlier one wrote. Raises InputError on a wrong order."""
-    if earlier.layer >= later.layer:
-        raise InputError(f"{earlier} does not write before {later} reads; name the earlier head first")
-    ov = stacked_ov(model)
-    return ov[earlier.layer, earlier.head] @ ov[later.layer, later.head]
+def _rotations(d_model: int, n: int, seed: int, like: Tensor) -> list[Float[Tensor, "d_model d_model"]]:
+    """Draw orthogonal matrices uniformly: QR of normal ones, with the signs of R's diagonal (Mezzadri 2007)."""
+    generator = torch.Generator().manual_seed(seed)
+    rotations = []
+    for _ in range(n):
+        q, r = torch.linalg.qr(torch.randn(d_model, d_model, generator=generator))
+        rotations.append((q * r.diagonal().sign()).to(like))
+    return rotations
+
+
+def virtual_head(model: ResumableModel, earlier: HeadName, later: HeadName) -> FactoredMatrix:
+    """Return OV_1 OV_2, what the later head moves of what the earlier one wrote.
+
+    Raises:
+        InputError: a head out of range, or the first not in an earlier layer than the second.
+    """
+    first, second = parse_head(earlier, model.cfg), parse_head(later, model.cfg)
+    if first.layer >= second.layer:
+        raise InputError(f"{first} does not write before {second} reads; name the earlier head first")
+    return ov_circuit(model, *first).matrix @ ov_circuit(model, *second).matrix

@@ -1,25 +1,28 @@
-"""Folding: a new model with the same log-probabilities and simpler weights.
+"""Folding: a new model with the same log-probabilities and simpler weights, as in TransformerLens.
 
-========================  =====================================================================================
-norm                      every norm's gain and bias go into the weights that read it; norms keep gain 1, no bias
-centre_writes             what writes to the stream loses its mean over d_model, which LayerNorm removes anyway
-centre_unembed            every row of W_U loses its mean over the vocabulary: logits move by a constant per token
-value_bias                b_V goes into b_O, for attention weights sum to 1
-========================  =====================================================================================
+==================  ===============================================================================================
+``norm``            every norm's gain and bias go into the weights that read it: gains become 1, biases disappear
+``centre_writes``   what writes to the stream loses its mean over d_model, which every LayerNorm takes away anyway
+``centre_unembed``  each of W_U's rows (and b_U) loses its mean over the vocabulary: a position's logits move together
+``value_bias``      b_V goes into b_O, because attention weights sum to 1
+==================  ===============================================================================================
 
-As in TransformerLens's compatibility mode. The source model is left as it was.
+Folding multiplies and adds weights in the model's own precision; fold in float32, then cast.
 """
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import ConfigError
-from models.parts.attention import Attention
-from models.parts.norm import Norm
+from models.loading.stream import empty_model
+from models.parts.block import Block
+from models.parts.norm import NoNorm, Norm
 
 
 @torch.no_grad()
@@ -31,46 +34,64 @@ def fold(
     centre_unembed: bool = True,
     value_bias: bool = True,
 ) -> HookedDecoder:
-    """Return a folded copy; see the table above.
+    """Return a folded copy, frozen and in eval mode; the model itself is left as it was.
+
+    Logits are the same too, unless ``centre_unembed`` moves them. The copy is untied where folding makes embedding and
+    unembedding differ, has biases where folding makes some, and learned positions where it moves sinusoidal ones.
+
+    Args:
+        model: any decoder of ours.
+        norm, centre_writes, centre_unembed, value_bias: see the table above.
 
     Raises:
-        ConfigError: ``norm`` on a post-norm model (its norms stand on the stream itself), ``centre_writes`` on a model
-            whose norms do not centre.
+        ConfigError: ``norm`` or ``centre_writes`` on a post-norm model, whose norms stand on the stream itself;
+            ``centre_writes`` where norms do not centre, and the mean is read.
+
+    >>> source = HookedDecoder(DecoderConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8, tied=True))
+    >>> folded, tokens = fold(source), torch.tensor([[1, 2, 3]])
+    >>> torch.allclose(folded(tokens).log_softmax(-1), source(tokens).log_softmax(-1), atol=1e-5)
+    True
     """
     cfg = model.cfg
     if cfg.norm_position == "post" and (norm or centre_writes):
         raise ConfigError(
-            "post-norm models normalise the stream itself, so their norms and means cannot be folded; "
-            "use fold(model, norm=False, centre_writes=False)"
+            "this model is post-norm: its norms stand on the stream itself and cannot be folded, nor can means be "
+            "taken from it; use fold(model, norm=False, centre_writes=False)"
         )
     if centre_writes and cfg.norm != "layer":
         raise ConfigError(
             f"centre_writes needs LayerNorm, which ignores the mean; this model has norm={cfg.norm!r}: "
             "use fold(model, centre_writes=False)"
         )
-    folded = _copy(model, _folded_config(cfg, norm, centre_writes, centre_unembed, value_bias))
-    if norm and cfg.norm != "none":
-        _fold_norms(folded)
+    norm = norm and cfg.norm != "none"
+    folded = _copy(model, _with_biases(cfg, norm, centre_writes, centre_unembed, value_bias))
+    blocks = [cast(Block, block) for block in folded.blocks]
+    if norm:
+        for block in blocks:
+            _fold_norm(block.ln1, [block.attn.q, block.attn.k, block.attn.v])
+            if block.mlp is not None:
+                _fold_norm(block.ln2, [block.mlp.inp, *([] if block.mlp.gate is None else [block.mlp.gate])])
+        _fold_norm(folded.ln_final, [folded.unembed])
     if value_bias:
-        _fold_value_biases(folded)
+        for block in blocks:
+            _fold_value_bias(block, cfg.group_size)
     if centre_writes:
-        _centre_writes(folded)
+        _centre_writes(folded, blocks)
     if centre_unembed:
-        folded.unembed.weight -= folded.unembed.weight.mean(0)
+        _centre(folded.unembed.weight, 0)
         if folded.unembed.bias is not None:
-            folded.unembed.bias -= folded.unembed.bias.mean()
-    if norm and cfg.norm != "none":
-        folded = _copy(folded, folded.cfg.replace(norm_bias=False))
-    return folded.requires_grad_(False).eval()
+            _centre(folded.unembed.bias, 0)
+    return _copy(folded, folded.cfg.replace(norm_bias=False)) if norm and cfg.norm_bias else folded
 
 
-def _folded_config(
+def _with_biases(
     cfg: DecoderConfig, norm: bool, centre_writes: bool, centre_unembed: bool, value_bias: bool
 ) -> DecoderConfig:
-    changes: dict[str, object] = {}
+    """Return the configuration with room for what folding makes."""
+    changes: dict[str, Any] = {}
     if norm and cfg.norm_bias:
-        changes |= {"qkv_bias": True, "mlp_bias": not cfg.attn_only, "unembed_bias": True}
-    if value_bias and (cfg.qkv_bias or changes.get("qkv_bias")):
+        changes |= {"qkv_bias": True, "mlp_bias": True, "unembed_bias": True}
+    if value_bias and (cfg.qkv_bias or "qkv_bias" in changes):
         changes |= {"out_bias": True}
     if norm or centre_writes or centre_unembed:
         changes |= {"tied": False}
@@ -80,8 +101,8 @@ def _folded_config(
 
 
 def _copy(model: HookedDecoder, cfg: DecoderConfig) -> HookedDecoder:
-    """Return a model of another configuration with this one's weights; biases it lacks are zero."""
-    copy = HookedDecoder(cfg, tokenizer=model.tokenizer).to(model.device, model.dtype)
+    """Return a frozen model of another configuration with this one's weights; biases that it lacks are zero."""
+    copy = empty_model(cfg, model.tokenizer, model.dtype, model.device)
     own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     for name, parameter in copy.named_parameters():
         if name in own:
@@ -91,45 +112,39 @@ def _copy(model: HookedDecoder, cfg: DecoderConfig) -> HookedDecoder:
     return copy
 
 
-def _fold_norms(model: HookedDecoder) -> None:
-    for block in model.blocks:
-        _fold_into(block.ln1, [block.attn.q, block.attn.k, block.attn.v])
-        if block.mlp is not None:
-            _fold_into(block.ln2, [linear for linear in (block.mlp.inp, block.mlp.gate) if linear is not None])
-    _fold_into(model.ln_final, [model.unembed])
-
-
-def _fold_into(norm: Norm, readers: list[nn.Module]) -> None:
+def _fold_norm(norm: Norm | NoNorm, readers: list[Any]) -> None:
+    """Move gain and bias into what reads the norm: W (w * n + b) + c = (W w) n + (W b + c)."""
+    assert isinstance(norm, Norm)
     for reader in readers:
-        weight, bias = reader.weight, reader.bias
-        assert isinstance(weight, Tensor)
         if norm.b is not None:
-            assert isinstance(bias, Tensor)
-            bias += weight @ norm.b
-        weight *= norm.w
+            reader.bias += reader.weight @ norm.b
+        reader.weight *= norm.w
     norm.w.fill_(1.0)
     if norm.b is not None:
         norm.b.zero_()
 
 
-def _fold_value_biases(model: HookedDecoder) -> None:
-    for block in model.blocks:
-        attn: Attention = block.attn
-        if attn.v.bias is None:
-            continue
-        assert attn.o.bias is not None
-        per_head = attn.v.bias.unflatten(0, (-1, attn.d_head)).repeat_interleave(model.cfg.group_size, 0)
-        attn.o.bias += attn.o.weight @ per_head.flatten()
-        attn.v.bias.zero_()
+def _fold_value_bias(block: Block, group_size: int) -> None:
+    attn = block.attn
+    if attn.v.bias is None:
+        return
+    per_head = attn.v.bias.unflatten(0, (-1, attn.d_head)).repeat_interleave(group_size, 0)
+    attn.o.bias.add_(attn.o.weight @ per_head.flatten())
+    attn.v.bias.zero_()
 
 
-def _centre_writes(model: HookedDecoder) -> None:
-    model.embed.W_E -= model.embed.W_E.mean(1, keepdim=True)
+def _centre_writes(model: HookedDecoder, blocks: list[Block]) -> None:
+    _centre(model.embed.W_E, 1)
     if model.pos_embed is not None:
-        model.pos_embed.W_pos -= model.pos_embed.W_pos.mean(1, keepdim=True)
-    for block in model.blocks:
-        writers = [block.attn.o] + ([] if block.mlp is None else [block.mlp.out])
-        for writer in writers:
-            writer.weight -= writer.weight.mean(0)
-            if writer.bias is not None:
-                writer.bias -= writer.bias.mean()
+        _centre(model.pos_embed.W_pos, 1)
+    writers: list[nn.Linear] = [block.attn.o for block in blocks]
+    writers += [block.mlp.out for block in blocks if block.mlp is not None]
+    for writer in writers:
+        _centre(writer.weight, 0)
+        if writer.bias is not None:
+            _centre(writer.bias, 0)
+
+
+def _centre(weight: torch.Tensor, axis: int) -> None:
+    """Take the mean over an axis from a weight, in place."""
+    weight -= weight.mean(axis, keepdim=True)

@@ -1,0 +1,70 @@
+"""Where a head looks by position alone.
+
+    learned, sinusoidal:  p_q QK p_k, with p the normalised position vectors
+    rotary:               s QK(q - k) s, with s one stream that queries and keys share
+
+A previous-token head shows as the diagonal one below the main one. The softmax of the scores is the pattern that the
+head would have if streams carried nothing but their position.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.precision import at_least_float32
+from interp.weights.head_circuits import qk_circuit, reads_normalised
+from interp.weights.token_circuits import normalised_embeddings, vocabulary_chunks
+from models.errors import InputError
+from models.protocol import ResumableModel
+
+
+@torch.no_grad()
+def positional_qk(
+    model: ResumableModel,
+    layer: int,
+    head: int,
+    *,
+    n_positions: int = 64,
+    stream: Float[Tensor, "d_model"] | None = None,
+) -> Float[Tensor, "query_pos key_pos"]:
+    """Return the attention scores that positions alone give.
+
+    Args:
+        model: a ``HookedDecoder`` with positions.
+        layer, head: a query head.
+        n_positions: how many positions, at most n_ctx.
+        stream: for rotary models, the normalised stream that both sides read, such as the mean of
+            ``ln1.hook_normalized`` over a corpus; by default the mean normalised embedding.
+
+    Returns:
+        Scores before the softmax; -inf above the diagonal, where a query sees no key.
+
+    Raises:
+        InputError: a head out of range, a model without positions, a ``stream`` for a model that adds positions.
+    """
+    n = min(n_positions, model.cfg.n_ctx)
+    positions = torch.arange(n, device=model.device)
+    if model.cfg.positions == "rotary":
+        read = _mean_embedding(model, layer) if stream is None else stream.to(model.device)
+        by_offset = torch.stack(
+            [qk_circuit(model, layer, head, relative=offset).score(read, read) for offset in range(n)]
+        )
+        scores = by_offset[(positions[:, None] - positions).clamp(min=0)]
+    elif model.cfg.positions == "none":
+        raise InputError("this model has no positions, so no scores that come of them")
+    elif stream is not None:
+        raise InputError(f"positions={model.cfg.positions!r} are vectors in the stream; leave stream out")
+    else:
+        vectors = at_least_float32(model.W_pos[:n])
+        if reads_normalised(model):
+            centred, scale = model.blocks[layer].ln1.statistics(vectors)
+            vectors = centred / scale
+        scores = qk_circuit(model, layer, head).scores(vectors, vectors)
+    return scores.masked_fill(positions > positions[:, None], -torch.inf)
+
+
+def _mean_embedding(model: ResumableModel, layer: int) -> Float[Tensor, "d_model"]:
+    sums = [normalised_embeddings(model, layer, tokens).sum(0) for tokens in vocabulary_chunks(model)]
+    return torch.stack(sums).sum(0) / model.cfg.d_vocab

@@ -93,15 +93,17 @@ def measure(contenders: Contenders, sizes: tuple[tuple[int, int], ...], rounds: 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Print the rows as a table."""
-    table = Table(title="GPT-2 small, float32, random weights: medians over rounds")
+    table = Table(
+        title="GPT-2 small, float32, random weights: medians over rounds",
+        caption="ratio 1.000 marks what the others are compared with",
+    )
     for heading in ("what", "tokens", "who"):
         table.add_column(heading)
     table.add_column("ms", justify="right")
     table.add_column("ratio", justify="right")
-    table.add_column("to")
     for row in rows:
         size = "{} x {}".format(*row["size"])
-        table.add_row(row["what"], size, row["who"], f"{row['milliseconds']:.1f}", f"{row['ratio']:.3f}", row["to"])
+        table.add_row(row["what"], size, row["who"], f"{row['milliseconds']:.1f}", f"{row['ratio']:.3f}")
     console.print(table)
 
 

@@ -1,6 +1,7 @@
 """Results to figures: each function takes a result and returns a ``matplotlib.figure.Figure``."""
 
 from interp.plots.attention_patterns import plot_attention_patterns
+from interp.plots.attribution_scatter import plot_attribution_scatter
 from interp.plots.head_scores import plot_head_scores
 from interp.plots.patching import plot_cells, plot_joint_ablation
 from interp.plots.style import printable, style_file, styled_figure
@@ -8,6 +9,7 @@ from interp.plots.token_loss import plot_token_loss
 
 __all__ = [
     "plot_attention_patterns",
+    "plot_attribution_scatter",
     "plot_cells",
     "plot_head_scores",
     "plot_joint_ablation",

@@ -7,7 +7,7 @@ import torch
 
 from models.errors import ConfigError, InputError
 from models.training.tasks import BOS, N_SYMBOLS, RepeatStream, RepeatTask, distinct_tokens, repeated_tokens, repeats_at
-from models.training.toys import HELD_OUT, PHASE_1, PHASE_2
+from models.training.toys import HELD_OUT, LONG_BLOCKS, PHASE_2, SHORT_BLOCKS
 
 
 def sample(task, batch=64, n_ctx=64, seed=0):
@@ -24,7 +24,7 @@ def block_length(row):
     return len(seen)
 
 
-@pytest.mark.parametrize("task", [PHASE_1, PHASE_2], ids=["phase 1", "phase 2"])
+@pytest.mark.parametrize("task", [SHORT_BLOCKS, LONG_BLOCKS, PHASE_2], ids=["short", "long", "phase 2"])
 def test_rows_begin_with_bos_and_hold_symbols(task):
     tokens = sample(task).tokens
     assert tokens.shape == (64, 64)
@@ -34,7 +34,7 @@ def test_rows_begin_with_bos_and_hold_symbols(task):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_is_a_block_and_then_tokens_of_that_block(seed):
-    for row in sample(PHASE_1, seed=seed).tokens.tolist():
+    for row in sample(LONG_BLOCKS, seed=seed).tokens.tolist():
         length = block_length(row)
         assert 3 <= length <= 28
         assert set(row[1:]) == set(row[1 : 1 + length])
@@ -85,7 +85,7 @@ def test_shares_of_the_kinds_of_rows():
     assert independent / 1000 == pytest.approx(0.15, abs=0.04)
 
 
-@pytest.mark.parametrize("task", [PHASE_1, PHASE_2], ids=["phase 1", "phase 2"])
+@pytest.mark.parametrize("task", [SHORT_BLOCKS, LONG_BLOCKS, PHASE_2], ids=["short", "long", "phase 2"])
 def test_nothing_at_a_held_out_offset_counts(task):
     batch = sample(task)
     left_out = 0
@@ -118,12 +118,12 @@ def test_repeats_at_each_offset():
 
 
 def test_a_stream_depends_on_seed_and_step_only():
-    stream = RepeatStream(task=PHASE_1, seed=3)
-    first, again = stream(7), RepeatStream(task=PHASE_1, seed=3)(7)
+    stream = RepeatStream(task=LONG_BLOCKS, seed=3)
+    first, again = stream(7), RepeatStream(task=LONG_BLOCKS, seed=3)(7)
     assert first.tokens.shape == (32, 64)
     assert torch.equal(first.tokens, again.tokens)
     assert not torch.equal(first.tokens, stream(8).tokens)
-    assert not torch.equal(first.tokens, RepeatStream(task=PHASE_1, seed=4)(7).tokens)
+    assert not torch.equal(first.tokens, RepeatStream(task=LONG_BLOCKS, seed=4)(7).tokens)
 
 
 def test_the_global_random_state_is_left_alone():

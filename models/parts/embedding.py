@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.config import StackConfig
+from models.parts.linear import linear
 
 
 class Embedding(nn.Module):
@@ -35,4 +36,4 @@ class Unembedding(nn.Module):
         self.bias = nn.Parameter(torch.zeros(cfg.d_vocab)) if cfg.unembed_bias else None
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_vocab"]:
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)

@@ -99,6 +99,9 @@ def logit_attribution(
         position: the column whose logit is meant; by default each example's last real token.
         attention_mask: True at real tokens.
 
+    Peak memory: a cache of what was written (per token and layer d_model, n_heads x d_head or d_mlp numbers), and the
+    logits of one position per example.
+
     Raises:
         InputError: ids, a position or a ``by`` that do not fit.
 

@@ -1,7 +1,8 @@
 """How the residual stream grows with depth, and the few dimensions that dwarf all others.
 
 A massive activation (Sun et al., arXiv 2402.17762) is a value above 100 in magnitude and above 1000 times the median
-magnitude of its stream. They sit at a few fixed dimensions of a few tokens, mostly the first, and feed attention sinks.
+magnitude over all positions and dimensions of its sequence at that depth. They sit at a few fixed dimensions of a few
+tokens, mostly the first, and feed attention sinks.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def stream_growth(
     if real is not None:
         streams = streams.masked_fill(~real[..., None], torch.nan)
     size = streams.abs()
-    large = (size > LEAST) & (size > LEAST_OF_MEDIAN * size.median(-1, keepdim=True).values)
+    median = size.flatten(2).nanmedian(-1).values[..., None, None]
+    large = (size > LEAST) & (size > LEAST_OF_MEDIAN * median)
     massive = [
         MassiveActivation(layer, row, column, dimension, float(streams[layer, row, column, dimension]))
         for layer, row, column, dimension in large.nonzero().tolist()

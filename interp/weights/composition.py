@@ -99,6 +99,8 @@ def composition_scores(
         n_rotations: random orthogonal matrices behind the rotation null.
         seed: of these; the global random state is left alone.
 
+    Peak memory: the factors of all heads (2 n_layers n_heads d_model d_head numbers) six times, and the rotations.
+
     Raises:
         InputError: another kind, a head out of range, no reading heads, fewer than two rotations.
 

@@ -62,7 +62,7 @@ def full_ov_circuit(
         outputs: output tokens, by default the same.
 
     Returns:
-        Logits before the final norm divides by its scale. Memory: len(tokens) x len(outputs).
+        Logits before the final norm divides by its scale. Memory: len(tokens) x (len(outputs) + d_model).
     """
     tokens = tokens.to(model.device)
     outputs = tokens if outputs is None else outputs.to(model.device)
@@ -86,6 +86,8 @@ def full_qk_circuit(
         tokens: queries.
         keys: keys, by default the same tokens.
         relative: see ``qk_circuit``.
+
+    Memory: len(tokens) x len(keys), and (len(tokens) + len(keys)) x d_model.
     """
     tokens = tokens.to(model.device)
     keys = tokens if keys is None else keys.to(model.device)

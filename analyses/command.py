@@ -1,11 +1,13 @@
 """What every analysis shares on the command line: its flags, and one clear line for whatever goes wrong.
 
-Exit codes: 0 done, 2 bad input (the line says what was got, what was expected, what to change), 130 interrupted.
+Exit codes: 0 done, 2 bad input (the line says what was got, what was expected, what to change), 130 interrupted,
+143 terminated.
 Nothing here imports torch until an analysis does, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,7 +55,8 @@ def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × or █ shows a question mark, not a traceback
     try:
-        code = app(args, standalone_mode=False) or 0
+        with _cleaning_up_when_terminated():
+            code = app(args, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:
@@ -65,6 +68,20 @@ def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
     if code == 130:
         print("interrupted; nothing was written", file=sys.stderr)
     return code
+
+
+@contextmanager
+def _cleaning_up_when_terminated() -> Iterator[None]:
+    """Let SIGTERM, a time limit's way to stop us, unwind as Ctrl-C does, so that no temporary file is left."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _one_line(error: Exception) -> str | None:

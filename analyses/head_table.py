@@ -29,6 +29,7 @@ COLUMNS = (
 )
 MARGIN = 9
 BAR = 8
+NAMED = 20  # found heads to name beyond the table
 WORTH_A_MENTION = 0.1
 
 
@@ -91,9 +92,9 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
     causal = next((evidence for evidence in report.causal if evidence.kind == kind), None)
     rest = [evidence for evidence in ranked if not evidence.verdict]
     console.print(_head_table([*found, *rest][:top], _ascii(console)))
-    if len(found) > top:
-        more = ", ".join(str(evidence.name) for evidence in found[top:])
-        _say(console, "also", more, "green")
+    if unlisted := [str(evidence.name) for evidence in found[top:]]:
+        rest_of_them = f", and {len(unlisted) - NAMED} more in the record" if len(unlisted) > NAMED else ""
+        _say(console, "also", ", ".join(unlisted[:NAMED]) + rest_of_them, "green")
     if not found:
         _say(console, "none", _why_none(report, kind), "yellow")
     if causal is not None:

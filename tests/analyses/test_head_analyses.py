@@ -142,14 +142,18 @@ def test_piped_output_is_plain_ascii_where_it_must_be(untrained, tmp_path):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_ctrl_c_is_one_line_and_leaves_nothing(untrained, tmp_path):
+@pytest.mark.parametrize(
+    ("stop", "code", "line"),
+    [(signal.SIGINT, 130, "interrupted; nothing was written\n"), (signal.SIGTERM, 143, "")],
+)
+def test_a_stopped_run_leaves_nothing(stop, code, line, untrained, tmp_path):
     process = start("heads.py", "--model", untrained, "--out", tmp_path / "out")
     deadline = time.monotonic() + 60
     while not list(tmp_path.iterdir()) and time.monotonic() < deadline:  # the temporary folder: the work has begun
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "interrupted; nothing was written\n")
+    assert (process.returncode, out, err) == (code, "", line)
     assert list(tmp_path.iterdir()) == []
 
 

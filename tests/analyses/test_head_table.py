@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,3 +106,10 @@ def test_an_effect_with_a_test_of_its_own_shows_its_p(capsys):
     (causal,) = report.causal
     observed = replace(report, causal=(replace(causal, null_effects=(), p_value=0.0312),))
     assert "raises the repeat loss (p .031)." in " ".join(shown(observed, capsys).split())
+
+
+def test_a_crowd_of_found_heads_is_counted(capsys):
+    every = [(layer, head) for layer in range(6) for head in range(6)]
+    text = shown(synthetic_report(6, 6, heads={"sink": every}, **GPT2), capsys, top=3)
+    assert "and 13 more in the record" in " ".join(text.split())
+    assert len(re.findall(r"L\d+H\d+", text)) == 3 + 20

@@ -180,9 +180,10 @@ def _chunks(
         own = width - entrances.start(cell)
         stream = own * (6 * cfg.d_model + 4 * heads_width + 2 * width)
         keys = 6 * width * kv_width
-        pattern = 4 * own * width * cfg.n_heads if entrances.site == "pattern" else 0
         logits = 4 * n_read * cfg.d_vocab if full else 0
-        return batch * size * (stream + keys + pattern + logits)
+        # per head and token, beside that: rows of the pattern, or of results
+        heads = {"pattern": 4 * width, "result": 3 * cfg.d_model}.get(entrances.site, 0) * own * cfg.n_heads
+        return batch * size * (stream + keys + heads + logits)
 
     chunks: list[list[Cell]] = []
     room = wide = 0

@@ -1,0 +1,293 @@
+"""The engine: what a sweep costs, how much memory it takes, which path it takes, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from interp.interventions import sweep
+from interp.interventions.activation_patching import activation_patching
+from interp.metrics import LogitDifference, Loss, Probability
+from models import DecoderConfig, HookedDecoder
+from models.hooks.module import HookedModule
+from tests.interp.interventions.setups import (
+    ANSWER,
+    ARCHITECTURES,
+    FIRST,
+    WRONG,
+    combinations,
+    make_setup,
+    sites_of,
+)
+
+DIFFERENCE = LogitDifference(ANSWER, WRONG)
+AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
+
+
+# -- scenario 1: what is counted -----------------------------------------------------------------------------------
+
+
+def formula(cfg: DecoderConfig, site: str, over: dict[str, int], width: int, reads: list[int], batch: int) -> int:
+    """Return the block-tokens of one cell, by the docstring of ``interp.interventions.resume``."""
+    layer, last = over["layer"], cfg.n_layers - 1
+    column = over.get("pos", over.get("dest_pos"))
+    start = max(FIRST, column or 0, over.get("src_pos", 0))
+    if start >= width or column not in (None, start):
+        return 0  # before the first difference, or a source position that the destination cannot see
+    tokens, read = width - start, sum(place >= start for place in reads)
+    if site in AFTER_MLP or (site != "resid_pre" and (cfg.parallel or cfg.attn_only)):
+        own = 0
+    elif site in ("resid_pre", "k", "v") or column is None:
+        own = tokens if layer < last else read
+    else:
+        own = 1 if layer < last or column in reads else 0
+    between = max(last - layer - 1, 0) * tokens
+    return batch * (own + between + (read if layer < last else 0))
+
+
+@contextmanager
+def rows_through(model: HookedDecoder) -> Iterator[list[int]]:
+    """Count the tokens that pass each block's MLP (without one, its attention's output)."""
+    counts: list[int] = []
+
+    def count(module: torch.nn.Module, values: tuple[Tensor, ...]) -> None:
+        counts.append(values[0].shape[:-1].numel())
+
+    handles = [
+        (block.attn.o if block.mlp is None else block.mlp).register_forward_pre_hook(count) for block in model.blocks
+    ]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@pytest.mark.parametrize("every_token_is_read", [False, True])
+@pytest.mark.parametrize("name", ["gpt2", "parallel-interleaved", "attention-only", "post-norm"])
+def test_what_is_computed_is_what_the_formula_says(name, every_token_is_read):
+    setup = make_setup(ARCHITECTURES[name])
+    cfg, (batch, width) = setup.model.cfg, setup.clean.shape
+    metric = Loss(setup.corrupted) if every_token_is_read else DIFFERENCE
+    reads = list(range(width - 1)) if every_token_is_read else [width - 1]
+    for site in sites_of(cfg):
+        for over in combinations(site.axes):
+            if "layer" not in over or "neuron" in over:
+                continue
+            with rows_through(setup.model) as rows:
+                found = activation_patching(
+                    setup.model, setup.clean, setup.corrupted, metric, site=site.name, over=over
+                )
+            cells = [dict(zip(over, cell, strict=True)) for cell in np.ndindex(found.mean().shape)]
+            wanted = sum(formula(cfg, site.name, cell, reads[-1] + 1, reads, batch) for cell in cells)
+            assert found.block_tokens == wanted, (site.name, over)
+            both_runs = 2 * batch * width * cfg.n_layers
+            assert sum(rows) - both_runs == wanted, (site.name, over)
+            assert found.naive_block_tokens == len(cells) * batch * width * cfg.n_layers
+
+
+@pytest.mark.parametrize(("site", "over"), [("resid_pre", ("layer", "pos")), ("z", ("layer", "head"))])
+def test_twice_the_layers_or_positions_cost_what_the_formula_says(site, over):
+    def counted(n_layers: int, width: int) -> int:
+        cfg = ARCHITECTURES["gpt2"].replace(n_layers=n_layers, n_ctx=32)
+        setup = make_setup(cfg, width=width)
+        return activation_patching(
+            setup.model, setup.clean, setup.corrupted, DIFFERENCE, site=site, over=over
+        ).block_tokens
+
+    def wanted(n_layers: int, width: int) -> int:
+        cfg = ARCHITECTURES["gpt2"].replace(n_layers=n_layers)
+        sizes = [n_layers, width if "pos" in over else cfg.n_heads]
+        cells = [dict(zip(over, cell, strict=True)) for cell in np.ndindex(*sizes)]
+        return sum(formula(cfg, site, cell, width, [width - 1], 3) for cell in cells)
+
+    for n_layers, width in [(3, 6), (6, 6), (3, 12)]:
+        assert counted(n_layers, width) == wanted(n_layers, width)
+    assert counted(12, 6) / counted(6, 6) == pytest.approx(4, rel=0.25)
+    assert counted(3, 24) / counted(3, 12) == pytest.approx(4 if "pos" in over else 2, rel=0.25)
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class LiveBytes(TorchDispatchMode):
+    """The largest sum of bytes in tensors made inside it and not yet freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given:  # else it is a view
+                self._watch(tensor.untyped_storage())
+        return out
+
+    def _watch(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._freed, key, size)
+
+    def _freed(self, key: int, size: int) -> None:
+        self.seen.discard(key)
+        self.live -= size
+
+
+def test_live_bytes_sees_what_is_freed():
+    before = torch.zeros(1000)
+    with LiveBytes() as memory:
+        kept = before[:500] + torch.zeros(1000)[:500]
+        for _ in range(3):
+            torch.zeros(5000).add_(1).view(50, 100)
+    assert memory.peak == 4 * 5500
+    assert memory.live == 4 * len(kept)
+
+
+@pytest.mark.parametrize("site", ["resid_pre", "z", "k", "pattern", "mlp_out", "result"])
+@pytest.mark.parametrize("whole_vocabulary", [False, True])
+def test_peak_memory_stays_under_the_budget(site, whole_vocabulary, monkeypatch):
+    cfg = DecoderConfig(n_layers=4, d_model=32, n_heads=4, d_vocab=300, n_ctx=64, d_mlp=32)
+    setup = make_setup(cfg, dtype=torch.float32, width=24)
+    metric = Probability([3, 4, 5]) if whole_vocabulary else DIFFERENCE
+    over = ("layer", "pos") if site != "pattern" else ("layer", "head", "dest_pos")
+    monkeypatch.setattr("interp.interventions.resume.MLP_CHUNK", 64)
+    monkeypatch.setattr(sweep, "MLP_CHUNK", 64)
+    monkeypatch.setattr(sweep, "_WAVE_TOKENS", 1 << 40)  # so that memory alone makes the chunks
+    peaks: list[int] = []
+    module = import_module("interp.interventions.activation_patching")
+    original = module.resumed_sweep
+
+    def measured(*args, **kwargs):
+        with LiveBytes() as memory:
+            found = original(*args, **kwargs)
+        peaks.append(memory.peak)
+        return found
+
+    monkeypatch.setattr(module, "resumed_sweep", measured)
+    call = (setup.model, setup.clean, setup.corrupted, metric)
+    for budget in (1 << 19, 1 << 21, 1 << 23):
+        activation_patching(*call, site=site, over=over, memory=budget)
+        assert peaks[-1] <= budget, (site, budget)
+    assert peaks[1] > (1 << 21) / 8, "the budget is made use of"
+    assert peaks[0] < peaks[1]
+
+
+# -- which path ----------------------------------------------------------------------------------------------------
+
+
+def test_hooks_of_the_users_own_are_not_passed_by():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    call = {"site": "z", "over": ("layer", "head")}
+    plain = activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE, **call)
+
+    def double(value: Tensor, hook: object) -> Tensor:
+        return value * 2
+
+    with setup.model.hooks(fwd_hooks=[("blocks.1.hook_mlp_out", double)]):
+        hooked = activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE, **call)
+        clean = setup.model(setup.clean)
+        _, cache = setup.model.run_with_cache(setup.clean)
+
+        def patch(value: Tensor, hook: object) -> None:
+            value[:, :, 1] = cache["z", 0][:, :, 1]
+
+        by_hand = setup.model.run_with_hooks(setup.corrupted, fwd_hooks=[("blocks.0.attn.hook_z", patch)])
+    assert plain.resumed
+    assert not hooked.resumed
+    assert hooked.block_tokens == hooked.naive_block_tokens
+    np.testing.assert_allclose(hooked.clean["logit_difference"], setup.logit_difference(clean))
+    np.testing.assert_allclose(hooked.values["logit_difference"][0, 1], setup.logit_difference(by_hand))
+    assert np.abs(hooked.mean() - plain.mean()).max() > 1e-3
+
+
+class Foreign(HookedModule):
+    """A hooked model that cannot be entered halfway: all it has is what the protocol asks."""
+
+    def __init__(self, model: HookedDecoder) -> None:
+        super().__init__()
+        self.cfg, self._inner, self._points = model.cfg, model, model.hook_dict
+        self.tokenizer, self.device = model.tokenizer, model.device
+        self.W_E, self.W_U, self.W_V, self.W_O = model.W_E, model.W_U, model.W_V, model.W_O
+        self.to_tokens, self.to_str_tokens = model.to_tokens, model.to_str_tokens
+
+    def hook_names(self):
+        return self._inner.hook_names()
+
+    def forward(self, *args, **kwargs):
+        return self._inner(*args, **kwargs)
+
+
+def test_a_foreign_model_takes_the_naive_loop_and_the_result_says_so():
+    setup = make_setup(ARCHITECTURES["llama-window"], "left")
+    foreign = Foreign(setup.model)
+    for site in sites_of(setup.model.cfg):
+        over = ("layer", site.axes[1])
+        ours, theirs = (
+            activation_patching(
+                model, setup.clean, setup.corrupted, DIFFERENCE, site=site.name, over=over, attention_mask=setup.real
+            )
+            for model in (setup.model, foreign)
+        )
+        assert (ours.resumed, theirs.resumed) == (True, False)
+        np.testing.assert_allclose(ours.values["logit_difference"], theirs.values["logit_difference"], atol=1e-9)
+        np.testing.assert_allclose(ours.clean["logit_difference"], theirs.clean["logit_difference"])
+
+
+# -- progress and interrupts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_progress_ends_at_all(hooked):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    reports: list[tuple[int, int]] = []
+    model = Foreign(setup.model) if hooked else setup.model
+    activation_patching(
+        model, setup.clean, setup.corrupted, DIFFERENCE, progress=lambda done, total: reports.append((done, total))
+    )
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert len({total for _, total in reports}) == 1
+    assert reports[-1][0] == reports[-1][1]
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_an_interrupt_keeps_the_finished_cells(hooked):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    model = Foreign(setup.model) if hooked else setup.model
+    call = (model, setup.clean, setup.corrupted, DIFFERENCE)
+    whole = activation_patching(*call)
+
+    def stop_halfway(done: int, total: int) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    part = activation_patching(*call, progress=stop_halfway, memory=1)
+    assert whole.complete
+    assert not part.complete
+    finished = ~np.isnan(part.values["logit_difference"])
+    assert 0 < finished.sum() < finished.size
+    np.testing.assert_allclose(part.values["logit_difference"][finished], whole.values["logit_difference"][finished])
+    assert "Interrupted" in part._repr_html_()
+    assert type(part).from_dict(part.to_dict()) == part
+
+
+def test_whole_weights_are_not_stacked_to_ask_what_a_model_is():
+    model = HookedDecoder(ARCHITECTURES["gpt2"])
+    with LiveBytes() as memory:
+        assert sweep.can_resume(model)
+    assert memory.peak == 0

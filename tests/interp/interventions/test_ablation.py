@@ -1,0 +1,369 @@
+"""Ablation against the naive loop with replacements computed by hand, and a set against its members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from interp.interventions.ablation import ablate, ablation_sweep
+from interp.metrics import LogitDifference
+from models.errors import InputError
+from tests.interp.interventions.setups import ANSWER, ARCHITECTURES, WRONG, Setup, make_setup, sites_of
+from tests.interp.interventions.test_sweep import Foreign
+from tests.oracles import patching as oracle
+
+METRIC = LogitDifference(ANSWER, WRONG)
+CASES = [
+    ("gpt2", "none"),
+    ("llama-window", "left"),
+    ("parallel-interleaved", "both"),
+    ("post-norm", "right"),
+    ("attention-only", "none"),
+]
+
+
+def by_hand(cache: dict[str, Tensor], method: str, real: Tensor | None) -> dict[str, Tensor]:
+    """Return what stands in for every activation, one example and position at a time."""
+    instead = {}
+    for name, value in cache.items():
+        if name.endswith("hook_pattern"):
+            value = value.transpose(1, 2)
+        n, width = value.shape[:2]
+        kept = [[real is None or bool(real[i, column]) for column in range(width)] for i in range(n)]
+        if method == "zero":
+            new = torch.zeros_like(value)
+        elif method == "mean":
+            rows = [value[i, column] for i in range(n) for column in range(width) if kept[i][column]]
+            new = (sum(rows) / len(rows)).expand_as(value).clone()
+        else:
+            columns = []
+            for column in range(width):
+                rows = [value[i, column] for i in range(n) if kept[i][column]]
+                columns.append(sum(rows) / len(rows))
+            new = torch.stack(columns).expand_as(value).clone()
+        instead[name] = new.transpose(1, 2) if name.endswith("hook_pattern") else new
+    return instead
+
+
+def patterns(cache: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in cache.items() if name.endswith("hook_pattern")}
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "mean_per_position"])
+@pytest.mark.parametrize(("name", "padding"), CASES)
+def test_every_site_equals_the_naive_loop(name, padding, method):
+    setup = make_setup(ARCHITECTURES[name], padding)
+    cache = setup.cached(setup.clean)
+    instead = by_hand(cache, method, setup.real)
+    for site in sites_of(setup.model.cfg):
+        if site.name == "pattern" and method == "mean":
+            continue
+        for over in [("layer",), site.axes, tuple(axis for axis in site.axes if not axis.endswith("pos"))]:
+            groups = 2 if "neuron" in over else None
+            found = ablation_sweep(
+                setup.model, setup.clean, METRIC, site=site.name, over=over, method=method,
+                attention_mask=setup.real, neuron_groups=groups,
+            )  # fmt: skip
+            wanted = oracle.sweep(
+                setup.model, setup.clean, instead, site.name, over, setup.logit_difference, real=setup.real,
+                neuron_groups=groups,
+            )  # fmt: skip
+            assert found.resumed
+            np.testing.assert_allclose(
+                found.values["logit_difference"], wanted, atol=1e-9, err_msg=f"{site.name} {over}"
+            )
+        intact = setup.logit_difference(setup.model(setup.clean, attention_mask=setup.real))
+        np.testing.assert_allclose(found.intact["logit_difference"], intact)
+
+
+@pytest.mark.parametrize(("name", "padding"), CASES)
+def test_frozen_attention_equals_the_naive_loop_with_every_pattern_put_back(name, padding):
+    setup = make_setup(ARCHITECTURES[name], padding)
+    cache = setup.cached(setup.clean)
+    instead = by_hand(cache, "zero", setup.real)
+    for site in sites_of(setup.model.cfg):
+        if site.name in ("q", "k"):
+            continue
+        over = ("layer", *(axis for axis in site.axes[1:] if axis not in ("neuron", "src_pos")))
+        frozen, free = (
+            ablation_sweep(
+                setup.model, setup.clean, METRIC, site=site.name, over=over, method="zero",
+                attention_mask=setup.real, frozen_attention=hold,
+            )
+            for hold in (True, False)
+        )  # fmt: skip
+        wanted = oracle.sweep(
+            setup.model, setup.clean, instead, site.name, over, setup.logit_difference, real=setup.real,
+            frozen=patterns(cache),
+        )  # fmt: skip
+        np.testing.assert_allclose(frozen.values["logit_difference"], wanted, atol=1e-9, err_msg=site.name)
+        assert np.abs(frozen.mean() - free.mean()).max() > 1e-4, site.name
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-window"])
+def test_an_edge_may_be_cut_with_or_without_renormalising(name):
+    setup = make_setup(ARCHITECTURES[name])
+    instead = by_hand(setup.cached(setup.clean), "zero", None)
+    for renormalise in (False, True):
+        found = ablation_sweep(
+            setup.model, setup.clean, METRIC, site="pattern", over=("layer", "head", "dest_pos", "src_pos"),
+            method="zero", renormalise=renormalise,
+        )  # fmt: skip
+        wanted = oracle.sweep(
+            setup.model, setup.clean, instead, "pattern", found.axes, setup.logit_difference, renormalise=renormalise
+        )
+        np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
+    assert not found.change()[..., 1, 3].any(), "what lies ahead carries nothing"
+    assert found.change()[0, :, 4, :5].any()
+
+
+def test_a_reference_gives_its_own_means():
+    setup = make_setup(ARCHITECTURES["gpt2"], "left")
+    for method in ("mean", "mean_per_position"):
+        instead = by_hand(setup.cached(setup.corrupted), method, setup.real)
+        found = ablation_sweep(
+            setup.model, setup.clean, METRIC, method=method, attention_mask=setup.real, reference=setup.corrupted,
+            reference_mask=setup.real,
+        )  # fmt: skip
+        wanted = oracle.sweep(
+            setup.model, setup.clean, instead, "z", ("layer", "head"), setup.logit_difference, real=setup.real
+        )
+        np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
+        assert found.n_reference == 3
+
+
+def test_a_mean_takes_a_reference_of_any_size_and_width():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    reference = torch.randint(11, (7, 8), generator=torch.Generator().manual_seed(5))
+    z = setup.model.run_with_cache(reference)[1]["z", 0]
+    found = ablation_sweep(setup.model, setup.clean, METRIC, reference=reference, over=("layer",))
+
+    def put(value: Tensor, hook: object) -> Tensor:
+        return z.mean((0, 1)).expand_as(value)
+
+    logits = setup.model.run_with_hooks(setup.clean, fwd_hooks=[("blocks.0.attn.hook_z", put)])
+    np.testing.assert_allclose(found.values["logit_difference"][0], setup.logit_difference(logits))
+    assert found.n_reference == 7
+
+
+def resampled_rows(setup: Setup, seed: int) -> list[tuple[int, ...]]:
+    """Return which draws of rows explain a resample ablation of the whole stream entering layer 0."""
+    found = ablation_sweep(
+        setup.model, setup.clean, METRIC, site="resid_pre", over=("layer",), method="resample", seed=seed,
+        attention_mask=setup.real,
+    )  # fmt: skip
+    explained = []
+    for i in range(3):
+        for j in range(3):
+            tokens = setup.clean.clone()
+            tokens[i] = setup.clean[j]
+            wanted = setup.logit_difference(setup.model(tokens, attention_mask=setup.real))[i]
+            if abs(float(wanted) - found.values["logit_difference"][0, i]) < 1e-9:
+                explained.append((i, j))
+    return explained
+
+
+def test_resampling_takes_another_examples_activation_by_seed():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    draws = {seed: resampled_rows(setup, seed) for seed in range(6)}
+    for rows in draws.values():
+        assert [i for i, _ in rows] == [0, 1, 2]
+        assert all(i != j for i, j in rows), "never the example itself"
+    assert len({tuple(rows) for rows in draws.values()}) > 1
+    assert draws[3] == resampled_rows(setup, 3)
+
+
+def test_resampling_never_draws_padding():
+    setup = make_setup(ARCHITECTURES["gpt2"], "left")  # the first example begins with padding
+    assert all(j != 0 for i, j in resampled_rows(setup, 0) if i != 0)
+
+
+def test_a_foreign_model_is_ablated_by_whole_runs():
+    setup = make_setup(ARCHITECTURES["llama-window"], "both")
+    for options in ({"frozen_attention": True}, {"site": "pattern", "method": "zero", "renormalise": True}):
+        ours, theirs = (
+            ablation_sweep(model, setup.clean, METRIC, attention_mask=setup.real, **options)
+            for model in (setup.model, Foreign(setup.model))
+        )
+        assert (ours.resumed, theirs.resumed) == (True, False)
+        np.testing.assert_allclose(ours.values["logit_difference"], theirs.values["logit_difference"], atol=1e-9)
+
+
+def test_layers_together_where_they_are_no_axis():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    found = ablation_sweep(setup.model, setup.clean, METRIC, over=("head",), method="zero")
+    instead = by_hand(setup.cached(setup.clean), "zero", None)
+    wanted = oracle.sweep(setup.model, setup.clean, instead, "z", ("head",), setup.logit_difference)
+    np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
+    assert not found.resumed
+
+
+# -- sets of parts -------------------------------------------------------------------------------------------------
+
+
+def edit(setup: Setup, *edits: tuple[str, tuple[object, ...]], method: str = "zero") -> np.ndarray:
+    """Return the metric of a run with entries of activations replaced, by hook name and index."""
+    instead = by_hand(setup.cached(setup.clean), method, setup.real)
+
+    def hook(index: tuple[object, ...], name: str):
+        def replace(value: Tensor, hook: object) -> None:
+            value[index] = instead[name][index]
+
+        return replace
+
+    hooks = [(name, hook(index, name)) for name, index in edits]
+    return setup.logit_difference(setup.model.run_with_hooks(setup.clean, fwd_hooks=hooks)).numpy()
+
+
+ALL = slice(None)
+PARTS = {
+    "L0H1": ("blocks.0.attn.hook_z", (ALL, ALL, 1)),
+    "L2H0@4": ("blocks.2.attn.hook_z", (ALL, 4, 0)),
+    "L1H0[4,2]": ("blocks.1.attn.hook_pattern", (ALL, 0, 4, 2)),
+    "L1N3": ("blocks.1.mlp.hook_post", (ALL, ALL, 3)),
+    "L1N5@4": ("blocks.1.mlp.hook_post", (ALL, 4, 5)),
+    "attn2": ("blocks.2.hook_attn_out", (ALL,)),
+    "mlp1@2": ("blocks.1.hook_mlp_out", (ALL, 2)),
+    "resid_pre1@3": ("blocks.1.hook_resid_pre", (ALL, 3)),
+    "resid_mid0@1": ("blocks.0.hook_resid_mid", (ALL, 1)),
+    "resid_post0@1": ("blocks.0.hook_resid_post", (ALL, 1)),
+}
+
+
+@pytest.mark.parametrize("method", ["zero", "mean_per_position"])
+def test_a_set_is_taken_out_together_and_one_by_one(method):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    found = ablate(setup.model, setup.clean, METRIC, list(PARTS), method=method)
+    assert found.parts == tuple(PARTS)
+    intact = setup.logit_difference(setup.model(setup.clean)).numpy()
+    np.testing.assert_allclose(found.intact["logit_difference"], intact)
+    for i, part in enumerate(PARTS.values()):
+        np.testing.assert_allclose(found.values["logit_difference"][i], edit(setup, part, method=method))
+    joint = edit(setup, *PARTS.values(), method=method)
+    np.testing.assert_allclose(found.joint["logit_difference"], joint)
+    assert found.joint_change() == pytest.approx((joint - intact).mean())
+    assert found.sum_of_singles() == pytest.approx(found.change().sum())
+
+
+@pytest.mark.parametrize("written", [["L1H0", "L2H1"], ["1.0", "2.1"], [(1, 0), (2, 1)]])  # scenario 18
+def test_heads_may_be_written_in_any_notation(written):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    found = ablate(setup.model, setup.clean, METRIC, written)
+    assert found.parts == ("L1H0", "L2H1")
+
+
+@pytest.mark.parametrize("written", ["L1H0", "1.0", (1, 0)])
+def test_one_part_needs_no_list(written):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    found = ablate(setup.model, setup.clean, METRIC, written)
+    assert found.parts == ("L1H0",)
+    assert found.joint_change() == pytest.approx(found.sum_of_singles())
+
+
+def test_backups_show_as_a_joint_effect_above_the_sum():
+    """Two heads that write the same, and a unit that fires where neither has: only taking out both shows it."""
+    setup = make_setup(ARCHITECTURES["gpt2"].replace(n_layers=1, norm="none", act="relu", d_mlp=1, tied=False))
+    block = setup.model.blocks[0]
+    with torch.no_grad():
+        for parameter in (*block.parameters(), setup.model.W_E, setup.model.W_pos):
+            parameter.zero_()
+        block.attn.v.bias.fill_(1.0)
+        block.attn.W_O[:, 0, 0] = 10.0  # each head writes 10 to the first direction
+        block.mlp.W_in[0, 0], block.mlp.inp.bias[0] = -1.0, 5.0  # fires 5 only where neither has written
+        block.mlp.W_out[0] = setup.model.W_U[:, WRONG]
+    found = ablate(setup.model, setup.clean, lambda logits: logits[:, -1, WRONG], ["L0H0", "L0H1"], method="zero")
+    direct = 10 * float(setup.model.W_U[0, WRONG])
+    repaired = 5 * float(setup.model.W_U[:, WRONG].square().sum())
+    np.testing.assert_allclose(found.change(), [-direct, -direct])
+    assert found.sum_of_singles() == pytest.approx(-2 * direct)
+    assert found.joint_change() == pytest.approx(-2 * direct + repaired)
+
+
+def test_a_set_with_frozen_attention_and_with_renormalised_edges():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    cache = setup.cached(setup.clean)
+    frozen = ablate(setup.model, setup.clean, METRIC, ["L0H0"], method="zero", frozen_attention=True)
+    wanted = oracle.sweep(
+        setup.model, setup.clean, by_hand(cache, "zero", None), "z", ("layer", "head"), setup.logit_difference,
+        frozen=patterns(cache),
+    )  # fmt: skip
+    np.testing.assert_allclose(frozen.joint["logit_difference"], wanted[0, 0])
+    cut = ablate(setup.model, setup.clean, METRIC, ["L1H1[4,0]"], method="zero", renormalise=True)
+    sweep = ablation_sweep(
+        setup.model, setup.clean, METRIC, site="pattern", method="zero", renormalise=True,
+        over=("layer", "head", "dest_pos", "src_pos"),
+    )  # fmt: skip
+    np.testing.assert_allclose(cut.joint["logit_difference"], sweep.values["logit_difference"][1, 1, 4, 0])
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("L3H0", "layer 3 in 'L3H0' is out of range: this model has layers 0 to 2"),  # scenario 18
+        ((0, 2), r"head 2 in \(0, 2\) is out of range: this model has heads 0 to 1"),
+        ("mlp3", "layer 3 in 'mlp3' is out of range: there are layers 0 to 2"),
+        ("L0N6", "neuron 6 in 'L0N6' is out of range: there are neurons 0 to 5"),
+        ("L0H0@5", "position 5 in 'L0H0@5' is out of range: there are positions 0 to 4"),
+        ("L0H0[1,3]", "query 1 cannot attend to key 3, which comes later"),
+        ("L0H0@x", "a position is a number"),
+        ("head 3", "is not a part; write a head 'L5H1'"),
+        (["L0H0", "0.0"], "L0H0 is given twice"),
+        ([], "no part to ablate was given"),
+    ],
+)
+def test_parts_that_are_not_there_are_refused(what, message):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    with pytest.raises(InputError, match=message):
+        ablate(setup.model, setup.clean, METRIC, what)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "noise"}, "method is 'noise'; expected one of zero, mean, mean_per_position, resample"),
+        ({"site": "pattern"}, "attends to tokens that come later"),
+        ({"site": "q", "frozen_attention": True}, "frozen_attention holds them"),
+        ({"renormalise": True}, "renormalise acts on patterns, not on z"),
+        ({"method": "zero", "reference": torch.zeros(1, 5).long()}, "takes nothing from a reference"),
+        ({"reference_mask": torch.ones(3, 5).bool()}, "reference_mask goes with a reference"),
+        ({"method": "resample", "reference": torch.zeros(4, 6).long()}, "has 6 columns and the batch 5"),
+        (
+            {
+                "method": "mean_per_position",
+                "reference": torch.zeros(2, 5).long(),
+                "reference_mask": torch.tensor([[False, True, True, True, True]] * 2),
+            },
+            "no real token at column 0",
+        ),
+        (
+            {
+                "method": "resample",
+                "reference": torch.zeros(2, 5).long(),
+                "reference_mask": torch.tensor([[False, True, True, True, True]] * 2),
+            },
+            "no row of the reference is real wherever example 0 is",
+        ),
+    ],
+)
+def test_options_that_cannot_act_are_refused(options, message):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    with pytest.raises(InputError, match=message):
+        ablation_sweep(setup.model, setup.clean, METRIC, **options)
+
+
+@pytest.mark.parametrize("method", ["resample", "mean_per_position"])
+def test_one_example_is_nothing_to_draw_from(method):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    with pytest.raises(InputError, match="of a batch of one is that example itself"):
+        ablation_sweep(setup.model, setup.clean[:1], LogitDifference(1, 2), method=method)
+
+
+def test_renormalising_needs_an_edge():
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    with pytest.raises(InputError, match="no edge is among the parts"):
+        ablate(setup.model, setup.clean, METRIC, ["L0H0"], renormalise=True)

@@ -1,0 +1,152 @@
+"""Results of sweeps are values: named, frozen, tested, saved, shown."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from interp.interventions.ablation import ablate, ablation_sweep
+from interp.interventions.ablation_result import AblationResult, JointAblation
+from interp.interventions.activation_patching import activation_patching
+from interp.interventions.cell_result import CellResult
+from interp.interventions.patching_result import PatchingResult
+from interp.metrics import LogitDifference, Probability
+from interp.statistics import bootstrap_interval, change_p_values
+from models import DecoderConfig, HookedDecoder
+from models.errors import InputError
+from models.text import SymbolTokenizer
+
+CFG = DecoderConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=65, n_ctx=16, init="torch")
+CORRUPTED, CLEAN = ["abcdX", "efgh1", "ijkl2", "mnop3"], ["abqdX", "efrh1", "ijsl2", "mntp3"]
+METRICS = {"difference": LogitDifference(1, 2), "p": Probability(3)}
+
+
+@pytest.fixture(scope="module")
+def model() -> HookedDecoder:
+    model = HookedDecoder(CFG, tokenizer=SymbolTokenizer())
+    model.name = "<b>toy</b>"
+    return model.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def patched(model: HookedDecoder) -> PatchingResult:
+    return activation_patching(model, CLEAN, CORRUPTED, METRICS)
+
+
+@pytest.fixture(scope="module")
+def ablated(model: HookedDecoder) -> AblationResult:
+    return ablation_sweep(model, CLEAN, METRICS, frozen_attention=True)
+
+
+@pytest.fixture(scope="module")
+def joint(model: HookedDecoder) -> JointAblation:
+    return ablate(model, CLEAN, METRICS, ["L0H1", "mlp1"], method="zero")
+
+
+@pytest.fixture(params=["patched", "ablated", "joint"])
+def result(request) -> CellResult:
+    return request.getfixturevalue(request.param)
+
+
+def test_a_saved_result_loads_as_the_same_value(result, tmp_path):
+    loaded = type(result).load(result.save(tmp_path / "result.json"))
+    assert loaded == result
+    for name in result.metrics:
+        np.testing.assert_array_equal(loaded.values[name], result.values[name])
+        np.testing.assert_array_equal(loaded.into(name), result.into(name))
+    assert loaded.prompts() == result.prompts()
+    assert loaded.axes == result.axes
+
+
+def test_another_kind_of_result_is_refused(patched, tmp_path):
+    with pytest.raises(InputError, match="holds 'PatchingResult'"):
+        AblationResult.load(patched.save(tmp_path / "result.json"))
+
+
+def test_a_result_cannot_be_changed(result):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.model = "other"
+    for array in (result.values["p"], result.into("p")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_the_record_says_what_was_run(result):
+    assert result.config["n_layers"] == 2
+    assert {"torch", "residscope"} <= set(result.versions)
+    assert result.units == {"difference": "logits", "p": "probability"}
+    assert result.complete
+
+
+def test_a_metric_is_named_where_there_are_several(result):
+    with pytest.raises(InputError, match="name one of difference, p"):
+        result.mean()
+    with pytest.raises(InputError, match="no metric 'diference'; nearest: difference"):
+        result.mean("diference")
+
+
+def test_change_is_from_the_run_that_is_changed(patched, ablated, model):
+    np.testing.assert_allclose(patched.change("p"), patched.mean("p") - patched.corrupted["p"].mean())
+    noise = activation_patching(model, CLEAN, CORRUPTED, METRICS, direction="noise")
+    np.testing.assert_allclose(noise.change("p"), noise.mean("p") - noise.clean["p"].mean())
+    np.testing.assert_allclose(ablated.change("p"), ablated.mean("p") - ablated.intact["p"].mean())
+
+
+def test_recovered_is_the_share_of_the_way_back(patched, model):
+    clean, corrupted = patched.clean["p"].mean(), patched.corrupted["p"].mean()
+    np.testing.assert_allclose(patched.recovered("p"), (patched.mean("p") - corrupted) / (clean - corrupted))
+    swapped = activation_patching(model, CORRUPTED, CLEAN, METRICS)
+    with pytest.raises(InputError, match="p is .* probability on the clean run .* the wrong way round"):
+        swapped.recovered("p")
+
+
+def test_the_frame_has_a_row_per_cell_with_its_evidence(result):
+    frame = result.to_frame("p", intervals=True)
+    assert len(frame) == result.mean("p").size
+    assert list(frame.columns) == [*result.axes, "p", "change", "low", "high", "p_value"]
+    np.testing.assert_allclose(frame["p"], result.mean("p").ravel())
+    low, high = bootstrap_interval(np.moveaxis(result.values["p"] - result.into("p"), -1, 0), seed=0)
+    np.testing.assert_allclose(frame["low"], low.ravel())
+    np.testing.assert_allclose(frame["high"], high.ravel())
+    p_values = change_p_values(np.moveaxis(result.values["p"], -1, 0), result.into("p"))
+    np.testing.assert_allclose(frame["p_value"], p_values.ravel())
+    assert "low" not in result.to_frame("p")
+
+
+def test_rows_are_where_they_say(patched):
+    frame = patched.to_frame("p").set_index(["layer", "pos"])
+    assert frame.loc[(1, 3), "p"] == patched.mean("p")[1, 3]
+
+
+def test_parts_are_rows_of_their_own(joint):
+    assert joint.to_frame("p")["part"].tolist() == ["L0H1", "mlp1"]
+    html = joint._repr_html_()
+    assert f"{joint.joint_change('difference'):.4g}" in html
+    assert "sum of singles" in html
+
+
+def test_html_escapes_names_and_shows_the_largest_change(result):
+    html = result._repr_html_()
+    assert "&lt;b&gt;toy" in html
+    assert "<b>toy" not in html
+    assert "difference" in html
+
+
+def test_one_number_for_the_whole_batch_is_no_evidence(model):
+    scalar = activation_patching(model, CLEAN, CORRUPTED, lambda logits: logits[:, -1, 0].mean())
+    np.testing.assert_array_equal(scalar.values["custom"][..., 0], scalar.values["custom"][..., 1])
+    for quantity in (scalar.interval, scalar.p_values):
+        with pytest.raises(InputError, match="same value in every cell"):
+            quantity()
+
+
+def test_one_example_is_no_evidence(model):
+    alone = activation_patching(model, CLEAN[0], CORRUPTED[0], Probability(1))
+    with pytest.raises(InputError, match="need two examples or more"):
+        alone.p_values()
+
+
+def test_the_same_call_gives_the_same_result(model, patched):
+    assert activation_patching(model, CLEAN, CORRUPTED, METRICS) == patched

@@ -1,4 +1,4 @@
-"""The public names of ``models``, pinned: adding one is deliberate, losing one breaks somebody's notebook."""
+"""The public names, pinned: adding one is deliberate, losing one breaks somebody's notebook."""
 
 from __future__ import annotations
 
@@ -25,6 +25,36 @@ PUBLIC = {
         "HookedModule",
         "decoder_hooks",
         "encoder_decoder_hooks",
+    ],
+    "interp": [
+        "AblationResult",
+        "Head",
+        "HeadReport",
+        "JointAblation",
+        "KL",
+        "LogProbability",
+        "Logit",
+        "LogitDifference",
+        "Loss",
+        "Metric",
+        "PatchingResult",
+        "Probability",
+        "Rank",
+        "ablate",
+        "ablation_sweep",
+        "activation_patching",
+        "find_heads",
+        "parse_head",
+        "steer",
+    ],
+    "interp.interventions": [
+        "AblationResult",
+        "JointAblation",
+        "PatchingResult",
+        "ablate",
+        "ablation_sweep",
+        "activation_patching",
+        "steer",
     ],
 }
 

@@ -127,12 +127,11 @@ def composition_scores(
     reads = earlier if kind == "V" else stacked_qk(model, relative=relative)
     reads = FactoredMatrix(reads.A[layers, heads], reads.B[layers, heads])
     reads = reads.T if kind == "K" else reads
-    nulls = torch.stack(
-        [
-            _scores(FactoredMatrix(earlier.A, earlier.B @ turn), reads)
-            for turn in _rotations(model.cfg.d_model, n_rotations, seed, like=earlier.B)
-        ]
-    )
+    # ||A_1 B_1 A_2 B_2|| = ||R_1 B_1 A_2 R_2^T|| with A_1 = Q_1 R_1 and B_2^T = Q_2 R_2, for Q_1 and Q_2 keep norms
+    rows = torch.linalg.qr(earlier.A).R @ earlier.B
+    columns = reads.A @ torch.linalg.qr(reads.B.mT).R.mT
+    turns = _rotations(model.cfg.d_model, n_rotations, seed, like=columns)
+    nulls = torch.stack([_scores(rows, turn @ columns) for turn in turns])
 
     def full(pairs: Float[Tensor, "layer head later"]) -> Float[Tensor, "layer head later_layer later_head"]:
         grid = pairs.new_full((n_layers, n_heads, n_layers, n_heads), torch.nan)
@@ -142,7 +141,7 @@ def composition_scores(
 
     return CompositionScores(
         kind=kind,
-        scores=full(_scores(earlier, reads)),
+        scores=full(_scores(rows, columns)),
         null_mean=full(nulls.mean(0)),
         null_sd=full(nulls.std(0)),
         dimension_null=model.cfg.d_model**-0.5,
@@ -150,13 +149,10 @@ def composition_scores(
     )
 
 
-def _scores(earlier: FactoredMatrix, later: FactoredMatrix) -> Float[Tensor, "layer head later"]:
-    """Return ||E_i L_j|| / (||E_i|| ||L_j||) for all pairs, by r x d_model products only.
-
-    ||A_1 B_1 A_2 B_2|| = ||R_1 B_1 A_2 R_2^T|| with A_1 = Q_1 R_1 and B_2^T = Q_2 R_2, for Q_1 and Q_2 keep norms.
-    """
-    rows = torch.linalg.qr(earlier.A).R @ earlier.B  # [layer, head, r, d_model]
-    columns = later.A @ torch.linalg.qr(later.B.mT).R.mT  # [later, d_model, r]
+def _scores(
+    rows: Float[Tensor, "layer head r d_model"], columns: Float[Tensor, "later d_model r"]
+) -> Float[Tensor, "layer head later"]:
+    """Return ||row_i column_j|| / (||row_i|| ||column_j||) for all pairs."""
     products = torch.stack([torch.linalg.matrix_norm(row @ columns) for row in rows.flatten(0, 1)])
     lengths = torch.linalg.matrix_norm(rows).flatten()[:, None] * torch.linalg.matrix_norm(columns)
     return (products / lengths).unflatten(0, rows.shape[:2])

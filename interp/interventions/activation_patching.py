@@ -29,6 +29,7 @@ from interp.interventions.sweep import (
     resumed_sweep,
 )
 from interp.metrics import AnyMetric, Metric, as_metrics
+from interp.prompts.pairs import describe_misalignment
 from models.errors import InputError
 from models.protocol import HookedModel, ResumableModel
 
@@ -142,21 +143,7 @@ def _check_pairs(model: HookedModel, clean: Sequence[Tensor], corrupted: Sequenc
     for number, pair in enumerate(zip(clean, corrupted, strict=True)):
         if len(pair[0]) != len(pair[1]):
             which = f" of pair {number}" if len(clean) > 1 else ""
-            raise InputError(_misaligned(model, *pair, which))
-
-
-def _misaligned(model: HookedModel, clean: Tensor, corrupted: Tensor, which: str) -> str:
-    texts = [model.to_str_tokens(side) for side in (clean, corrupted)]
-    shorter = min(len(clean), len(corrupted))
-    differs = next((i for i in range(shorter) if clean[i] != corrupted[i]), shorter)
-    shown = [
-        " ".join(f">>{token!r}<<" if i == differs else repr(token) for i, token in enumerate(text)) for text in texts
-    ]
-    return (
-        f"the clean prompt{which} has {len(clean)} tokens and the corrupted one {len(corrupted)}; patching needs "
-        f"equal lengths, token by token.\n  clean:     {shown[0]}\n  corrupted: {shown[1]}\n"
-        f"They first differ at position {differs}; choose words of as many tokens"
-    )
+            raise InputError(describe_misalignment(model, *pair, which))
 
 
 def _first_difference(pair: tuple[Tensor, Tensor], real: Tensor | None) -> int:

@@ -53,7 +53,7 @@ def ordinary_ids(model: HookedModel) -> Int[np.ndarray, "n"]:
     """
     n = model.cfg.d_vocab
     ids = np.arange(100, int(0.98 * n)) if n >= _BIG_VOCABULARY else np.arange(n)
-    return ids[ids != _bos(model)]
+    return ids[ids != bos_of(model)]
 
 
 def repeated_tokens(model: HookedModel, n_sequences: int, length: int | None = None, seed: int = 0) -> RepeatedTokens:
@@ -69,7 +69,7 @@ def repeated_tokens(model: HookedModel, n_sequences: int, length: int | None = N
         InputError: the vocabulary has fewer than 2 N ordinary tokens, the context is shorter than the sequence, or N
             is below 5, where even uniform attention would score like a head.
     """
-    ids, bos, n_ctx = ordinary_ids(model), _bos(model), model.cfg.n_ctx
+    ids, bos, n_ctx = ordinary_ids(model), bos_of(model), model.cfg.n_ctx
     n_prepended = 0 if bos is None else 1
     if n_sequences < 1:
         raise InputError(f"n_sequences is {n_sequences}; expected at least 1")
@@ -102,5 +102,6 @@ def repeated_tokens(model: HookedModel, n_sequences: int, length: int | None = N
     return RepeatedTokens(repeated.to(model.device), control.to(model.device), length, n_prepended)
 
 
-def _bos(model: HookedModel) -> int | None:
+def bos_of(model: HookedModel) -> int | None:
+    """Return the id that may lead a sequence, or None."""
     return None if model.tokenizer is None else model.tokenizer.bos_token_id

@@ -66,8 +66,9 @@ def analyse(
         ResidscopeError: a model that cannot be loaded or analysed, an ``out`` that cannot be written.
     """
     from analyses.head_record import record, to_json
-    from analyses.head_table import show, show_files
+    from analyses.head_table import show
     from analyses.staging import staged
+    from analyses.terminal import show_files
     from interp.heads import find_heads
     from models.loading import load_model
 

@@ -6,14 +6,13 @@ It fits 80 columns, and stays plain text where it is piped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analyses.terminal import model_line, new_table, say, visible
 from interp.results import CausalEvidence, HeadEvidence, HeadReport
 
 LOOKS = {
@@ -27,7 +26,6 @@ COLUMNS = (
     "null: score to expect of other heads; p: corrected over all heads; effect: of this head alone, in the unit "
     "of the causal line; also: the head's highest score of another kind"
 )
-MARGIN = 9
 BAR = 8
 NAMED = 20  # found heads to name beyond the table
 WORTH_A_MENTION = 0.1
@@ -50,33 +48,20 @@ def show(report: HeadReport, published: Mapping[str, Any] | None, top: int, n_pa
     if published is not None:
         _show_published(console, published)
     console.print()
-    _say(console, "columns", COLUMNS, "dim")
+    say(console, "columns", COLUMNS, "dim")
     for warning in report.warnings:
-        _say(console, "warning", warning, "yellow")
-
-
-def show_files(out: Path, names: Sequence[str], seconds: Mapping[str, float]) -> None:
-    """Print where the files are and what took how long."""
-    console = Console(highlight=False, emoji=False)
-    _say(console, "written", f"{out}/: {', '.join(names)}", "cyan")
-    parts = ", ".join(f"{stage} {took:.1f}" for stage, took in seconds.items())
-    _say(console, "time", f"{sum(seconds.values()):.1f} s ({parts})", "cyan")
+        say(console, "warning", warning, "yellow")
 
 
 def _show_model(console: Console, report: HeadReport, n_parameters: int, precision: str) -> None:
-    cfg, settings = report.config, report.settings
-    grouped = "" if cfg["n_kv_heads"] == cfg["n_heads"] else f" ({cfg['n_kv_heads']} key/value heads)"
-    model = (
-        f"{report.model}: {cfg['n_layers']} layers × {cfg['n_heads']} heads{grouped}, {cfg['positions']} positions, "
-        f"{n_parameters:,} parameters, {precision}"
-    )
-    _say(console, "model", model, "cyan")
+    settings = report.settings
+    say(console, "model", model_line(report.model, report.config, n_parameters, precision), "cyan")
     length, bos = settings["length"], settings["prepended_bos"]
     first = f"{report.tokens_shown[0]!r} (prepended), " if bos else "nothing prepended, "
     first = f"{first}{length} distinct random tokens, the same {length} again; "
-    shown = " ".join(_visible(token) for token in report.tokens_shown[: 6 + bos])
-    _say(console, "tokens", f"{first}{settings['n_sequences']} sequences, seed {report.seed}", "cyan")
-    _say(console, "", f"the first begins {shown} …", "cyan")
+    shown = " ".join(visible(token) for token in report.tokens_shown[: 6 + bos])
+    say(console, "tokens", f"{first}{settings['n_sequences']} sequences, seed {report.seed}", "cyan")
+    say(console, "", f"the first begins {shown} …", "cyan")
 
 
 def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> None:
@@ -94,15 +79,15 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
     console.print(_head_table([*found, *rest][:top], _ascii(console)))
     if unlisted := [str(evidence.name) for evidence in found[top:]]:
         rest_of_them = f", and {len(unlisted) - NAMED} more in the record" if len(unlisted) > NAMED else ""
-        _say(console, "also", ", ".join(unlisted[:NAMED]) + rest_of_them, "green")
+        say(console, "also", ", ".join(unlisted[:NAMED]) + rest_of_them, "green")
     if not found:
-        _say(console, "none", _why_none(report, kind), "yellow")
+        say(console, "none", _why_none(report, kind), "yellow")
     if causal is not None:
-        _say(console, "causal", _causal_sentence(causal), "cyan")
+        say(console, "causal", _causal_sentence(causal), "cyan")
 
 
 def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
-    table = _table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also")
+    table = new_table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also")
     for evidence in rows:
         other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
         table.add_row(
@@ -116,14 +101,6 @@ def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
             f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else "",
             style="green" if evidence.verdict else "dim",
         )
-    return table
-
-
-def _table(*headers: str) -> Table:
-    """Return an empty table without lines; a header that ends in ``>`` has its column to the right."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for header in headers:
-        table.add_column(header.rstrip(">"), justify="right" if header.endswith(">") else "left", no_wrap=True)
     return table
 
 
@@ -151,7 +128,7 @@ def _causal_sentence(causal: CausalEvidence) -> str:
 def _show_published(console: Console, published: Mapping[str, Any]) -> None:
     console.print()
     console.print(Text(f"beside the published heads of {published['model']}", style="bold"))
-    table = _table("found", "kind", "head", "published>", "here>", "rank>", "as reported")
+    table = new_table("found", "kind", "head", "published>", "here>", "rank>", "as reported")
     for head in published["heads"]:
         table.add_row(
             "yes" if head["verdict"] else "no",
@@ -165,26 +142,10 @@ def _show_published(console: Console, published: Mapping[str, Any]) -> None:
         )
     console.print(table)
     for source in dict.fromkeys(head["source"] for head in published["heads"]):
-        _say(console, "source", source, "dim")
+        say(console, "source", source, "dim")
     for kind, names in published["not_published"].items():
         if names:
-            _say(console, "new", f"{kind.replace('_', '-')}: {', '.join(names)}", "cyan")
-
-
-def _say(console: Console, label: str, text: str, style: str) -> None:
-    """Print a paragraph that hangs beside its label."""
-    width = max(40, console.width)
-    lines = fill(
-        text, width, initial_indent=f"{label:<{MARGIN}}", subsequent_indent=" " * MARGIN, break_on_hyphens=False
-    )
-    paragraph = Text(lines)
-    paragraph.stylize(style, 0, len(label))
-    console.print(paragraph)
-
-
-def _visible(token: str) -> str:
-    """Return a token without spaces or control characters."""
-    return "".join(c if c.isprintable() and c != " " else "␣" if c == " " else "□" for c in token) or "□"
+            say(console, "new", f"{kind.replace('_', '-')}: {', '.join(names)}", "cyan")
 
 
 def _number(score: float) -> str:

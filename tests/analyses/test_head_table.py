@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from analyses.head_table import show, show_files
+from analyses.head_table import show
 from analyses.published import compare
+from analyses.terminal import show_files
 from tests.analyses.synthetic import synthetic_report
 
 GPT2 = {"d_model": 768, "d_vocab": 50257, "positions": "learned", "n_kv_heads": 12}

@@ -8,9 +8,6 @@ table, and as its last line one line of JSON with the figures.
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import torch
@@ -22,6 +19,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.contenders import Contenders, gpt2
+from benchmarks.record import print_record
 from benchmarks.timing import Timings, interleaved
 
 SIZES = ((1, 128), (1, 1024))
@@ -116,16 +114,7 @@ def main(
         torch.set_num_threads(threads)
     rows = measure(gpt2(), SIZES, rounds)
     show(rows, Console())
-    packages = ("residscope", "torch", "transformers", "transformer-lens")
-    record = {
-        "benchmark": "forward",
-        "rounds": rounds,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in packages},
-        "rows": rows,
-    }
-    print(json.dumps(record))
+    print_record("forward", rounds, rows)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,10 @@ is timed whole: the clean run, the corrupted run, every cell. Prints a table, an
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import torch
@@ -28,6 +25,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 from benchmarks.contenders import Contenders, gpt2
+from benchmarks.record import print_record
 from benchmarks.timing import interleaved
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.patching_result import PatchingResult
@@ -154,18 +152,11 @@ def measure(contenders: Contenders, batches: tuple[int, ...], width: int, rounds
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Print the rows as a table."""
-    table = Table(title="Patching sweeps, GPT-2 small, float32, random weights: medians over rounds")
-    headings = (
-        "sweep",
-        "batch",
-        "ours s",
-        "TransformerLens s",
-        "speed-up",
-        "to matmul",
-        "block-tokens",
-        "least",
-        "off by",
+    table = Table(
+        title="Patching sweeps, GPT-2 small, float32, random weights: medians over rounds",
+        caption="theirs: TransformerLens; tokens: block-tokens computed, beside the least possible",
     )
+    headings = ("sweep", "batch", "ours s", "theirs s", "speed-up", "/ matmul", "tokens", "least", "off by")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "sweep" else "right")
     for row in rows:
@@ -194,16 +185,7 @@ def main(
         torch.set_num_threads(threads)
     rows = measure(gpt2(), tuple(batch or (1, 8)), 15, rounds)
     show(rows, Console())
-    packages = ("residscope", "torch", "transformers", "transformer-lens")
-    record = {
-        "benchmark": "patching",
-        "rounds": rounds,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in packages},
-        "rows": rows,
-    }
-    print(json.dumps(record))
+    print_record("patching", rounds, rows)
 
 
 if __name__ == "__main__":

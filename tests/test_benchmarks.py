@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import forward, timing
+from benchmarks import forward, patching, timing
 from benchmarks.contenders import gpt2
 
 
@@ -73,3 +73,31 @@ def test_the_table_and_the_record_hold_every_comparison(contenders) -> None:
     shown = io.StringIO()
     forward.show(rows, Console(file=shown, width=120))
     assert shown.getvalue().count("TransformerLens, all cached") == 1
+
+
+def test_sweeps_equal_transformer_lens_and_do_the_least_work(contenders) -> None:
+    rows = patching.measure(contenders, (1, 2), width=6, rounds=1)
+    assert [(row["sweep"], row["batch"]) for row in rows] == [
+        ("residual by position", 1),
+        ("heads", 1),
+        ("residual by position", 2),
+        ("heads", 2),
+    ]
+    for row in rows:
+        assert row["difference"] < 1e-4
+        assert row["block_tokens"] == row["least_block_tokens"] < row["naive_block_tokens"]
+        assert row["gigaflops"] >= 0
+    assert json.loads(json.dumps(rows)) == rows
+    shown = io.StringIO()
+    patching.show(rows, Console(file=shown, width=120))
+    assert shown.getvalue().count("heads") == 2
+
+
+def test_the_least_work_is_counted_by_hand() -> None:
+    pair = patching.prompts(batch=1, width=6, d_vocab=50)  # differs from column 2 on
+    assert pair.first == 2
+    assert torch.equal(pair.clean[:, :2], pair.corrupted[:, :2])
+    assert (pair.clean[:, 2:] != pair.corrupted[:, 2:]).all()
+    # 2 layers: cells of layer 0 pay their tokens once and 1 in the last block, cells of layer 1 pay 1
+    assert patching.least_block_tokens(pair, "residual by position", 2, 4) == (4 + 3 + 2 + 1) + 4 + 4
+    assert patching.least_block_tokens(pair, "heads", 2, 4) == 4 * (4 + 1) + 4

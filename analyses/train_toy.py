@@ -117,8 +117,9 @@ def _show(name: str, training: TrainingRecord, changed: int | None, checks: Sequ
     from rich.console import Console
     from rich.table import Table
 
-    change = "never" if changed is None else f"at step {changed}"
-    table = Table("check", "value", "bound", "", title=f"{name}: phase change {change} of {sum(training.steps)}")
+    steps = sum(training.steps)
+    change = f"no phase change in {steps} steps" if changed is None else f"phase change at step {changed} of {steps}"
+    table = Table("check", "value", "bound", "", title=f"{name}: {change}")
     for check in checks:
         table.add_row(
             check.what,

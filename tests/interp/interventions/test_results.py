@@ -98,7 +98,7 @@ def test_recovered_is_the_share_of_the_way_back(patched, model):
     clean, corrupted = patched.clean["p"].mean(), patched.corrupted["p"].mean()
     np.testing.assert_allclose(patched.recovered("p"), (patched.mean("p") - corrupted) / (clean - corrupted))
     swapped = activation_patching(model, CORRUPTED, CLEAN, METRICS)
-    with pytest.raises(InputError, match="p is .* probability on the clean run .* the wrong way round"):
+    with pytest.raises(InputError, match=r"p is .* probability on the clean run .* the wrong way round"):
         swapped.recovered("p")
 
 

@@ -1,10 +1,13 @@
 """Reading the weights: heads as circuits, composition, and the MLP as a memory."""
 
+from interp.weights.circuit import induction_circuit
+from interp.weights.circuit_result import InductionCircuit, Link
 from interp.weights.composition import CompositionScores, composition_scores, virtual_head
 from interp.weights.copying import eigenvalue_copying_scores, output_copying_scores
 from interp.weights.factored import FactoredMatrix
 from interp.weights.head_circuits import OVCircuit, QKCircuit, ov_circuit, qk_circuit, stacked_ov, stacked_qk
 from interp.weights.key_values import exciting_contexts, fired_memories, memories
+from interp.weights.links import link_effects, whole_effects
 from interp.weights.positional import positional_qk
 from interp.weights.singular import singular_directions
 from interp.weights.token_circuits import TokenCircuit, full_ov_circuit, full_qk_circuit
@@ -12,6 +15,8 @@ from interp.weights.token_circuits import TokenCircuit, full_ov_circuit, full_qk
 __all__ = [
     "CompositionScores",
     "FactoredMatrix",
+    "InductionCircuit",
+    "Link",
     "OVCircuit",
     "QKCircuit",
     "TokenCircuit",
@@ -21,6 +26,8 @@ __all__ = [
     "fired_memories",
     "full_ov_circuit",
     "full_qk_circuit",
+    "induction_circuit",
+    "link_effects",
     "memories",
     "output_copying_scores",
     "ov_circuit",
@@ -30,4 +37,5 @@ __all__ = [
     "stacked_ov",
     "stacked_qk",
     "virtual_head",
+    "whole_effects",
 ]

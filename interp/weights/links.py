@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.heads import induction
+from interp.precision import at_least_float32
 from interp.readout.writes import NormStep, Write, steps
 from interp.sites import Head
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
+from models.hooks.module import Hook
+from models.hooks.point import HookPoint
 from models.protocol import ResumableModel
 
 Route = Literal["K", "Q"]
@@ -55,9 +58,7 @@ def link_effects(
     Raises:
         InputError: a pair whose first head is not in an earlier layer.
     """
-    for earlier, later in links:
-        if earlier.layer >= later.layer:
-            raise InputError(f"{earlier} does not write before {later} reads; name the earlier head first")
+    _check_order(links)
     if not links:
         return {}, {}
     run = _Run.of(model, tokens, route, sorted({later.layer for _, later in links}))
@@ -74,6 +75,56 @@ def link_effects(
                 effects |= {(head, later): intact[later] - without[later] for later in later_heads}
         tick()
     return effects, intact
+
+
+@torch.no_grad()
+def whole_effects(
+    model: ResumableModel,
+    tokens: Int[Tensor, "sequence pos"],
+    links: Sequence[Pair],
+    tick: Callable[[], None] = lambda: None,
+) -> dict[Pair, PerSequence]:
+    """Return the fall of later heads' induction scores when an earlier head is mean-ablated for everything.
+
+    All paths count: through keys, queries, values, MLPs and other heads, to any position. Arguments and errors are
+    those of ``link_effects``; ``tick`` is called after every earlier head.
+    """
+    _check_order(links)
+    if not links:
+        return {}
+    layers = sorted({later.layer for _, later in links})
+    sources = sorted({earlier for earlier, _ in links})
+    z_hooks = sorted({f"blocks.{head.layer}.attn.hook_z" for head in sources})
+    patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
+    scores: dict[int, Float[Tensor, "sequence head"]] = {}
+
+    def read(pattern: Tensor, hook: HookPoint) -> None:
+        scores[cast(int, hook.layer)] = induction.score(pattern.float(), tokens)
+
+    readers: list[Hook] = [(name, read) for name in patterns]
+    with model.hooks(readers):
+        _, cache = model.run_with_cache(tokens, names_filter=z_hooks, stop_at_layer=layers[-1] + 1)
+    intact, effects = dict(scores), {}
+    for source in sources:
+        mean = at_least_float32(cache[f"blocks.{source.layer}.attn.hook_z"])[:, :, source.head].mean((0, 1))
+
+        def ablate(z: Tensor, hook: HookPoint, source: Head = source, mean: Tensor = mean) -> None:
+            z[:, :, source.head] = mean.to(z.dtype)
+
+        hooks: list[Hook] = [(f"blocks.{source.layer}.attn.hook_z", ablate), *readers]
+        model.run_with_hooks(tokens, fwd_hooks=hooks, stop_at_layer=layers[-1] + 1)
+        for link in links:
+            if link[0] == source:
+                layer, head = link[1]
+                effects[link] = intact[layer][:, head] - scores[layer][:, head]
+        tick()
+    return effects
+
+
+def _check_order(links: Sequence[Pair]) -> None:
+    for earlier, later in links:
+        if earlier.layer >= later.layer:
+            raise InputError(f"{earlier} does not write before {later} reads; name the earlier head first")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from interp.heads import induction
 from interp.prompts import repeated_tokens
 from interp.sites import Head
-from interp.weights.links import link_effects
+from interp.weights.links import link_effects, whole_effects
 from models.errors import InputError
 from models.loading import load_model
 from tests.configurations import CONFIGS, random_model
@@ -109,3 +109,36 @@ def test_a_wrong_order_is_refused():
     model = random_model(CONFIGS["gpt2"])
     with pytest.raises(InputError, match="L1H0 does not write before L1H1 reads; name the earlier head first"):
         link_effects(model, TOKENS, [(Head(1, 0), Head(1, 1))], "K")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "transformer-2017"])
+def test_the_whole_effect_is_that_of_a_mean_ablated_head(name):
+    model = random_model(CONFIGS[name].replace(n_layers=3))
+    links = [(Head(0, 1), Head(1, 0)), (Head(0, 1), Head(2, 1)), (Head(1, 0), Head(2, 1))]
+    effects = whole_effects(model, TOKENS, links)
+    _, cache = model.run_with_cache(TOKENS)
+    for earlier, later in links:
+        seen = {}
+
+        def ablate(z, hook, earlier=earlier):
+            z[:, :, earlier.head] = z[:, :, earlier.head].mean((0, 1))
+
+        def keep(pattern, hook, seen=seen):
+            seen["pattern"] = pattern.clone()
+
+        hooks = [(f"blocks.{earlier.layer}.attn.hook_z", ablate), (f"blocks.{later.layer}.attn.hook_pattern", keep)]
+        model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+        before, after = (induction.score(p.float(), TOKENS) for p in (cache["pattern", later.layer], seen["pattern"]))
+        torch.testing.assert_close(effects[earlier, later], (before - after)[:, later.head].detach())
+    assert whole_effects(model, TOKENS, []) == {}
+
+
+def test_in_two_layers_without_mlps_the_whole_effect_is_that_of_keys_queries_and_values_together():
+    """The toy reads its previous tokens through keys, so that this one path is nearly all of it."""
+    model = load_model("toy-attn")
+    tokens = repeated_tokens(model, 4).repeated
+    links = [(Head(0, a), Head(1, b)) for a in range(4) for b in range(4)]
+    through_keys, _ = link_effects(model, tokens, links, "K")
+    whole = whole_effects(model, tokens, links)
+    best = max(whole, key=lambda link: float(whole[link].mean()))
+    assert through_keys[best].mean() == pytest.approx(float(whole[best].mean()), abs=0.1)

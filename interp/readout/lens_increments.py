@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.precision import at_least_float32
 from interp.readout.decompose import residual_writes
 from interp.readout.lens_statistics import unembedding_chunks
-from interp.readout.writes import By, frozen_norm, hooks_needed
+from interp.readout.writes import By, hooks_needed, norm_step
 from interp.results import Result, current_versions
 from models.errors import InputError
 from models.protocol import ResumableModel
@@ -160,7 +160,7 @@ def _writes(
     writes = residual_writes(model, cache, by=by)
     labels, vectors = list(writes.labels), writes.values[:, 0, 0]
     if normed:
-        final = frozen_norm(model.ln_final, "ln_final bias", cache["ln_final.hook_scale"][0, 0])
+        final = norm_step(model.ln_final, "ln_final bias", cache["ln_final.hook_scale"][0, 0])
         vectors = final.linear(vectors)
         if final.bias is not None:
             labels.append(final.label)

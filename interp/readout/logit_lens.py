@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from interp.readout.lens_statistics import lens_statistics
 from interp.results import Result, current_versions
-from interp.precision import at_least_float32
 from models.errors import InputError
 from models.protocol import ResumableModel
 

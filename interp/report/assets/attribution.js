@@ -1,0 +1,41 @@
+// Which write said it: an answer's logit as a sum over components, and the tokens each write raises.
+
+views.attribution = async (mount, data) => {
+  const { labels, values, logit, examples } = data;
+  let example = "mean", order = "size", all = false;
+  const bars = h("ol", { class: "bars attribution" });
+  const total = h("p", { class: "where", role: "status" });
+  const more = h("button", { type: "button", class: "plain", onclick: () => { all = !all; update(); } });
+  const of = (row) => (example === "mean" ? row.reduce((sum, one) => sum + one, 0) / row.length : row[Number(example)]);
+  function update() {
+    const now = values.map(of), most = Math.max(...now.map(Math.abs)) || 1;
+    const ranked = range(labels.length).sort((a, b) => Math.abs(now[b]) - Math.abs(now[a]));
+    const chosen = ranked.slice(0, all ? 400 : 20);
+    if (order === "place") chosen.sort((a, b) => a - b);
+    const rest = ranked.slice(chosen.length).reduce((sum, i) => sum + now[i], 0);
+    bars.replaceChildren(...chosen.map((i) => h("li", { "data-label": labels[i] }, h("span", { class: "name" }, labels[i]), bar(now[i] / most, { centred: true }), h("span", { class: "weight" }, signed(now[i], 3)))));
+    if (ranked.length > chosen.length) bars.append(h("li", { class: "quiet" }, h("span", {}, `${ranked.length - chosen.length} more`), bar(rest / most, { centred: true }), h("span", { class: "weight" }, signed(rest, 3))));
+    total.replaceChildren("All parts add up to the logit: ", h("b", {}, fixed(of(logit), 3)), ".");
+    more.hidden = labels.length <= 20;
+    more.textContent = all ? "Show the largest" : "Show more";
+  }
+  mount.append(h("div", { class: "toolbar" },
+    examples.length > 1 ? choice("Prompt", [["mean", "mean over prompts"], ...examples.map((text, i) => [i, text])], example, (to) => { example = to; update(); }) : null,
+    choice("Order", [["size", "by size"], ["place", "as in the model"]], order, (to) => { order = to; update(); })), total, bars, more);
+  update();
+  return { json: () => data, csv: () => labels.map((label, i) => ({ component: label, ...Object.fromEntries(values[i].map((one, b) => [`prompt_${b}`, one])) })) };
+};
+
+views.increments = async (mount, data) => {
+  const { result } = data;
+  const text = (id) => result.texts[String(id)];
+  const most = result.target_by ? Math.max(...result.target_by.map(Math.abs)) || 1 : 1;
+  const list = (ids, by) => h("span", { class: "tokens" }, ids.slice(0, 4).map((id, k) => h("span", { class: "chip small", title: signed(by[k], 2) }, tokenElement(text(id)))));
+  const rows = result.labels.map((label, i) => ({ i, label }));
+  const columns = [{ name: "write", title: "write", cell: (row) => row.label, key: (row) => row.i }];
+  if (result.target) columns.push({ name: "target", title: h("span", {}, "to ", tokenElement(result.target)), numeric: true, cell: (row) => h("span", { class: "withbar" }, bar(result.target_by[row.i] / most, { centred: true }), signed(result.target_by[row.i], 2)), key: (row) => Math.abs(result.target_by[row.i]) });
+  columns.push({ name: "raises", title: "raises", cell: (row) => list(result.raised[row.i], result.raised_by[row.i]) }, { name: "lowers", title: "lowers", cell: (row) => list(result.lowered[row.i], result.lowered_by[row.i]) });
+  mount.append(h("p", { class: "prompt" }, result.tokens.slice(0, result.position + 1).slice(-60).map((one) => tokenElement(one)), h("span", { class: "caret", "aria-hidden": "true" })),
+    sortable(columns, rows, { limit: 20, order: result.target ? "target" : null }));
+  return { json: () => result, csv: () => rows.map(({ i, label }) => ({ write: label, raises: text(result.raised[i][0]), by: result.raised_by[i][0], lowers: text(result.lowered[i][0]), lowers_by: result.lowered_by[i][0], ...(result.target ? { target_by: result.target_by[i] } : {}) })) };
+};

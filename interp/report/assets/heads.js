@@ -1,0 +1,79 @@
+// The head report: per kind the scores of all heads, the best ones, what they cause, and where they look.
+
+views.heads = async (mount, data) => {
+  const { result } = data;
+  const name = (one) => `L${one.layer}H${one.head}`;
+  const words = (kind) => kind.replaceAll("_", "-");
+  let kind = result.kinds[0];
+  const panel = h("div", {});
+  const ranked = () => result.heads.filter((one) => one.kind === kind).sort((a, b) => b.score - a.score);
+
+  function showKind() {
+    const rows = ranked(), found = rows.filter((one) => one.verdict);
+    const at = new Map(rows.map((one) => [`${one.layer} ${one.head}`, one]));
+    const nLayers = 1 + Math.max(...rows.map((one) => one.layer)), nHeads = 1 + Math.max(...rows.map((one) => one.head));
+    const causal = result.causal.find((one) => one.kind === kind);
+    const grid = matrix({
+      rows: nLayers, columns: nHeads, label: `Scores of all heads as ${words(kind)} heads: layers down, heads across`,
+      cell: 40, least: 8, rowLabel: (r) => `L${r}`, columnLabel: (c) => `H${c}`,
+      colour: (r, c) => rgb("amount", at.get(`${r} ${c}`).score),
+      text: (r, c) => probability(at.get(`${r} ${c}`).score, 2),
+      framed: (r, c) => at.get(`${r} ${c}`).verdict,
+      picked: (r, c) => look(`L${r}H${c}`),
+      describe: (r, c) => {
+        const one = at.get(`${r} ${c}`);
+        const others = Object.entries(one.confounds).map(([other, score]) => `${words(other)} ${probability(score, 2)}`).join(", ");
+        return h("span", {}, h("b", {}, name(one)), ` score ${probability(one.score)}, 95 % ${probability(one.interval[0])} to ${probability(one.interval[1])}, null ${probability(one.null)}, p ${probability(one.p_value)}${one.verdict ? "; found" : ""}${others ? `; as ${others}` : ""}`);
+      },
+    });
+    const table = sortable([
+      { name: "head", title: "head", cell: (one) => h("b", {}, name(one)), key: (one) => one.layer * 1e4 + one.head },
+      { name: "found", title: "found", cell: (one) => (one.verdict ? "yes" : "no"), key: (one) => (one.verdict ? 1 : 0) },
+      { name: "score", title: "score", numeric: true, cell: (one) => h("span", { class: "withbar" }, bar(one.score), probability(one.score)), key: (one) => one.score },
+      { name: "interval", title: "95 %", numeric: true, cell: (one) => `${probability(one.interval[0])} – ${probability(one.interval[1])}`, key: (one) => one.interval[0], note: "bootstrap over sequences" },
+      { name: "null", title: "null", numeric: true, cell: (one) => probability(one.null), key: (one) => one.null, note: "the score to expect of another head" },
+      { name: "p", title: "p", numeric: true, cell: (one) => probability(one.p_value), key: (one) => one.p_value, note: "one-sided, corrected over all heads" },
+      { name: "effect", title: "effect", numeric: true, cell: (one) => (one.effect === null ? "–" : signed(one.effect, 2)), key: (one) => one.effect, note: causal ? causal.unit : "" },
+    ], rows, { limit: 10, order: "score", marked: (one) => one.verdict });
+    panel.replaceChildren(
+      h("p", { class: "takeover" }, h("b", {}, found.length ? `${found.length} ${words(kind)} head${found.length > 1 ? "s" : ""}` : `No ${words(kind)} head`), ` among ${rows.length}.`, found.length ? ` Best: ${found.slice(0, 6).map((one) => `${name(one)} ${probability(one.score, 2)}`).join(", ")}.` : ""),
+      causal ? evidence(causal) : "",
+      h("div", { class: "columns verdicts" }, h("div", {}, h("h3", {}, "All heads"), grid.element, legend("amount", "0", "1", "score; found heads are framed")), h("div", {}, h("h3", {}, "Evidence"), table)));
+    const best = rows.find((one) => result.patterns[name(one)]);
+    if (best) look(name(best));
+  }
+
+  function evidence(causal) {
+    const nulls = causal.null_effects;
+    const against = nulls.length ? ` Random sets of as many heads: ${signed(Math.min(...nulls), 2)} to ${signed(Math.max(...nulls), 2)} (p ${probability(causal.p_value)}).` : "";
+    return h("p", { class: "evidence" }, h("b", {}, `${signed(causal.effect, 2)} ${causal.unit}`), ` ${causal.description}.${against}`);
+  }
+
+  // -- where the best heads look -------------------------------------------------------------------------------------
+  const tokens = result.tokens_shown;
+  let shown = Object.keys(result.patterns)[0];
+  const plain = () => {
+    const pattern = result.patterns[shown];
+    return { n: tokens.length, exact: false, weight: (q, k) => pattern[q][k], weightText: (q, k) => probability(pattern[q][k]) };
+  };
+  let current = shown ? plain() : null;
+  const lookTitle = h("h3", {});
+  const patterns = shown ? patternMatrix(tokens, () => current, { scores: false }) : null;
+  const chosen = shown ? choice("Head", Object.keys(result.patterns).map((one) => [one, one]), shown, look) : null;
+  function look(head) {
+    if (!result.patterns[head]) return;
+    shown = head;
+    current = plain();
+    chosen.querySelector("select").value = head;
+    lookTitle.textContent = `Where ${head} looks`;
+    patterns.draw();
+  }
+  const losses = [{ label: "as it is", values: result.token_loss }];
+  if (result.token_loss_ablated) losses.push({ label: "without its induction heads", values: result.token_loss_ablated });
+  const loss = lineChart(losses, { label: "Loss of each next token, nats", low: 0, height: 240, yText: (y) => fixed(y, 1), xText: (i) => String(i + 1) });
+
+  mount.append(segmented("Kind of head", result.kinds.map((one) => [one, words(one)]), kind, (to) => { kind = to; showKind(); }).element, panel,
+    h("div", { class: "columns ruled" }, patterns ? h("div", {}, h("div", { class: "toolbar" }, lookTitle, chosen), patterns.element, legend("amount", "0", "1", "square-root scale")) : null, h("div", {}, loss.element)));
+  showKind();
+  return { json: () => result, csv: () => result.heads.map(({ interval, confounds, ...one }) => ({ name: name(one), ...one, low: interval[0], high: interval[1] })) };
+};

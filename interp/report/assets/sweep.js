@@ -1,0 +1,79 @@
+// A sweep: the effect of an intervention in every cell of a grid, as a heatmap and a sorted table.
+
+views.sweep = async (mount, data) => {
+  const { axes, labels, metrics, tokens } = data;
+  const names = Object.keys(metrics);
+  let metric = names[0], value = "change", order = "place";
+  const standing = axes.map(() => 0); // where further axes than two stand
+  const pair = axes.length === 1 ? [null, 0] : [axes.length - 2, axes.length - 1];
+  const holder = h("div", {}), tableBox = h("div", { class: "strongest" }), facts = h("p", { class: "where", role: "status" });
+  const label = (axis, i) => {
+    const text = String(labels[axis][i]);
+    return axes[axis] === "layer" && /^\d+$/.test(text) ? `L${text}` : axes[axis].endsWith("head") && /^\d+$/.test(text) ? `H${text}` : axes[axis] === "pos" && tokens[i] !== undefined ? `${readable(tokens[i])} ${text}` : text;
+  };
+  const pick = (grid, at) => at.reduce((inner, i) => inner[i], grid);
+  const place = (r, c) => standing.map((i, axis) => (axis === pair[0] ? r : axis === pair[1] ? c : i));
+
+  function update() {
+    const one = metrics[metric];
+    const grid = one[value];
+    const nRows = pair[0] === null ? 1 : labels[pair[0]].length, nColumns = labels[pair[1]].length;
+    const base = value === "change" ? 0 : one.into;
+    const at = (r, c) => pick(grid, place(r, c));
+    let most = 0;
+    const strength = range(nRows).map((r) => {
+      let strongest = 0;
+      for (let c = 0; c < nColumns; c++) if (at(r, c) !== null) strongest = Math.max(strongest, Math.abs(at(r, c) - base));
+      most = Math.max(most, strongest);
+      return strongest;
+    });
+    const lines = range(nRows);
+    if (order === "effect") lines.sort((a, b) => strength[b] - strength[a]);
+    const places = most > 0 ? Math.max(2, 1 - Math.floor(Math.log10(most))) : 2;
+    const share = (x) => 0.5 + (0.5 * (x - base)) / (most || 1);
+    const heat = matrix({
+      rows: nRows, columns: nColumns, label: `${value} of ${metric} in every cell`, cell: 46, least: 7, height: 26, square: false,
+      rowLabel: pair[0] === null ? null : (r) => label(pair[0], lines[r]),
+      columnLabel: (c) => label(pair[1], c),
+      colour: (r, c) => (at(lines[r], c) === null ? null : rgb("change", share(at(lines[r], c)))),
+      text: (r, c) => (at(lines[r], c) === null ? "" : fixed(at(lines[r], c), places)),
+      describe: (r, c) => {
+        const cell = place(lines[r], c);
+        const where = cell.map((i, axis) => `${axes[axis]} ${label(axis, i)}`).join(", ");
+        const [mean, change] = [pick(one.mean, cell), pick(one.change, cell)];
+        const spread = one.low && mean !== null ? ` (95 % ${signed(pick(one.low, cell), places)} to ${signed(pick(one.high, cell), places)})` : "";
+        return h("span", {}, h("b", {}, where), mean === null ? ": not computed" : `: ${fixed(mean, places)} ${one.unit}, a change of ${signed(change, places)}${spread}`);
+      },
+    });
+    const unit = value === "change" ? one.unit : "";
+    holder.replaceChildren(heat.element, legend("change", fixed(base - most, places), fixed(base + most, places), `${value === "change" ? "change" : "mean"}${unit ? `, ${unit}` : ""}`));
+    facts.replaceChildren("The run that was changed: ", h("b", {}, `${metric} ${fixed(one.into, places)} ${one.unit}`), ".");
+    tableBox.replaceChildren(h("h3", {}, "Strongest cells"), sortable([
+      ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
+      { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
+      { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / (strongest(one) || 1), { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
+      ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}` }] : []),
+    ], cells(one), { limit: 12, order: "change" }));
+  }
+  const strongest = (one) => Math.max(...cells(one).map((cell) => Math.abs(cell.change)));
+  function cells(one) {
+    const found = [];
+    (function walk(mean, change, at) {
+      if (Array.isArray(mean)) mean.forEach((inner, i) => walk(inner, change[i], [...at, i]));
+      else if (mean !== null) found.push({ at, mean, change });
+    })(one.mean, one.change, []);
+    return found;
+  }
+
+  const further = axes.map((axis, i) => (pair.includes(i) ? null : choice(axis, labels[i].map((_, j) => [j, label(i, j)]), 0, (to) => { standing[i] = Number(to); update(); })));
+  mount.append(h("div", { class: "toolbar" },
+    names.length > 1 ? choice("Metric", names.map((one) => [one, one]), metric, (to) => { metric = to; update(); }) : null,
+    choice("Show", [["change", "change"], ["mean", "mean"]], value, (to) => { value = to; update(); }),
+    axes.length > 1 ? choice("Rows by", [["place", axes[pair[0]]], ["effect", "strongest effect"]], order, (to) => { order = to; update(); }) : null,
+    further), facts, holder, tableBox);
+  update();
+  return {
+    json: () => data.result,
+    csv: () => cells(metrics[metric]).map((cell) => ({ ...Object.fromEntries(axes.map((axis, i) => [axis, labels[i][cell.at[i]]])), [metric]: cell.mean, change: cell.change })),
+  };
+};

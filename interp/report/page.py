@@ -1,0 +1,121 @@
+"""Results to one HTML file that opens anywhere, offline: style, script and data lie in it, and it asks for nothing.
+
+Texts of prompts reach the page only as JSON or through the template's escaping, and become text nodes there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from interp.report.views import Showable, View, view_of
+from models.errors import InputError
+
+ASSETS = Path(__file__).with_name("assets")
+PARTS = ("base", "colour", "data", "table", "chart", "matrix", "pattern")  # what views are made of
+VIEWS = ("attention", "lens", "playground", "heads", "sweep", "attribution")
+SCRIPTS = (*PARTS, *VIEWS, "page")  # the page last: it starts the views
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string((ASSETS / "page.html.j2").read_text(encoding="utf-8"))
+
+
+@cache
+def _script() -> str:
+    return "\n".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def to_html(
+    results: Showable | Sequence[Showable],
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    seed: int | None = None,
+) -> str:
+    """Return one self-contained page.
+
+    Args:
+        results: one, or several in the order they are to be shown.
+        title: of the page; by default the first view's, with the model.
+        command: that made the results, shown at the bottom.
+        seed: of what was drawn, where the results themselves do not say.
+
+    Raises:
+        InputError: no result, or one that has no view.
+    """
+    shown: list[Any] = list(results) if isinstance(results, Sequence) else [results]
+    if not shown:
+        raise InputError("there is no result to report; give at least one")
+    views = [view_of(result, f"pack-{i}") for i, result in enumerate(shown)]
+    models = list(dict.fromkeys(str(result.model) for result in shown if hasattr(result, "model")))
+    return _template().render(
+        title=title or _default_title(views, models),
+        models=", ".join(models),
+        views=views,
+        css=Markup((ASSETS / "style.css").read_text(encoding="utf-8")),
+        script=Markup(_script()),
+        provenance=_provenance(shown, models, command, seed),
+        configs=_configs(shown),
+    )
+
+
+def write_report(
+    results: Showable | Sequence[Showable],
+    path: str | Path,
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    seed: int | None = None,
+) -> Path:
+    """Write the page of ``to_html`` to ``path``, whole or not at all, and return the path."""
+    html = to_html(results, title=title, command=command, seed=seed)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(html, encoding="utf-8", errors="replace")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _default_title(views: Sequence[View], models: Sequence[str]) -> str:
+    first = views[0].title
+    return f"{first}: {models[0]}" if len(views) == 1 and models and models[0] not in first else first
+
+
+def _provenance(
+    results: Sequence[Any], models: Sequence[str], command: str | None, seed: int | None
+) -> list[tuple[str, str]]:
+    """Return what the foot of the page says: model, command, seed, versions."""
+    seeds = dict.fromkeys(str(result.seed) for result in results if hasattr(result, "seed"))
+    if seed is not None:
+        seeds.setdefault(str(seed))
+    versions: dict[str, str] = {}
+    for result in results:
+        versions |= getattr(result, "versions", {})
+    return [
+        ("model", ", ".join(models) or "not recorded by this result"),
+        ("command", command or "made from Python, not by a command"),
+        ("seed", ", ".join(seeds) or "none: nothing was drawn"),
+        ("versions", ", ".join(f"{name} {number}" for name, number in versions.items()) or "not recorded"),
+        ("results", ", ".join(type(result).__name__ for result in results)),
+    ]
+
+
+def _configs(results: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return every model's configuration once, as text."""
+    configs = {str(result.model): result.config for result in results if hasattr(result, "config")}
+    return [
+        (model, ", ".join(f"{name}={value}" for name, value in config.items())) for model, config in configs.items()
+    ]

@@ -1,0 +1,214 @@
+"""From a result to what a page needs to show it: the kind of view, a title, a sentence, and data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from interp.interventions.cell_result import CellResult
+from interp.readout.attention import AttentionResult
+from interp.readout.lens_increments import IncrementsResult
+from interp.readout.logit_attribution import LogitAttribution
+from interp.readout.logit_lens import LensResult
+from interp.readout.next_token import NextTokenResult
+from interp.report.packing import pack_heads
+from interp.results import HeadReport, Result
+from models.errors import InputError
+
+Showable = Result | LogitAttribution
+
+
+@dataclass(frozen=True)
+class View:
+    """One section of a page.
+
+    Attributes:
+        kind: the view in ``assets``.
+        title, lede: its heading, and the sentence below.
+        data: JSON-able.
+        packs: packed arrays by element id.
+        warnings: what a reader must know.
+    """
+
+    kind: str
+    title: str
+    lede: str
+    data: Mapping[str, Any]
+    packs: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+    @property
+    def json(self) -> Markup:
+        """The data as JSON that no HTML parser can mistake for markup; numbers with seven digits."""
+        text = json.dumps(_compact(self.data), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _compact(value: Any) -> Any:
+    """Return plain values: floats with seven digits (float32's), whole ones short, NaN and infinity as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _compact(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_compact(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return _compact(value.tolist())
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value
+
+
+def view_of(result: Showable, prefix: str) -> View:
+    """Return the view of a result.
+
+    Args:
+        result: any result with a view.
+        prefix: of element ids, different for every view of a page.
+
+    Raises:
+        InputError: a result of a type that has no view, naming those that have one.
+    """
+    for kind, make in _VIEWS.items():
+        if isinstance(result, kind):
+            return make(result, prefix)
+    raise InputError(
+        f"no report shows a {type(result).__name__}; those with a view are "
+        f"{', '.join(kind.__name__ for kind in _VIEWS)}"
+    )
+
+
+def _attention(result: AttentionResult, prefix: str) -> View:
+    packed = pack_heads(result)
+    ids = {str(one.head): f"{prefix}-{one.head}" for one in packed}
+    described = {
+        str(one.head): {"id": ids[str(one.head)], "kind": one.kind, "levels": one.levels, "error": one.error}
+        for one in packed
+    }
+    return View(
+        kind="attention",
+        title="Attention",
+        lede="Tap a token to make it the query: arcs and bars are the weights it gives to the tokens before it, and "
+        "the numbers on the right are the scores before the softmax.",
+        data={
+            "result": {"result": type(result).__name__, "tokens": list(result.tokens), "model": result.model},
+            "tokens": list(result.tokens),
+            "layers": list(result.layers),
+            "heads": result.n_heads,
+            "packs": described,
+            "start": _most_telling(result),
+        },
+        packs={ids[str(one.head)]: one.text for one in packed},
+    )
+
+
+def _most_telling(result: AttentionResult) -> list[int]:
+    """Return (layer, head) of the sharpest last row that rests neither on the first token nor on the last."""
+    last = result.scores[:, :, -1].astype(np.float64)
+    weights = np.exp(last - last.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    inner = weights[..., 1:-1].max(-1) if weights.shape[-1] > 2 else weights.max(-1)
+    layer, head = np.unravel_index(int(inner.argmax()), inner.shape)
+    return [result.layers[int(layer)], int(head)]
+
+
+def _lens(result: LensResult, prefix: str) -> View:
+    name = "Tuned lens" if result.lens == "tuned" else "Logit lens"
+    return View(
+        kind="lens",
+        title=name,
+        lede="What the model would say if it stopped after each block: the residual stream of every token, read "
+        "through the final norm and the unembedding. Choose a cell, or drag the slider.",
+        data={"result": result.to_dict(), "prompts": ["".join(words)[:60] for words in result.tokens]},
+        warnings=result.warnings,
+    )
+
+
+def _playground(result: NextTokenResult, prefix: str) -> View:
+    return View(
+        kind="playground",
+        title="Next token",
+        lede="The model's logits after the prompt. Temperature divides them; top-k and then top-p cut the tail off.",
+        data={"result": result.to_dict()},
+    )
+
+
+def _heads(result: HeadReport, prefix: str) -> View:
+    return View(
+        kind="heads",
+        title="Heads",
+        lede="Every head's score, with its interval, a null to compare with, a corrected p-value, and what happens "
+        "without the heads that were found.",
+        data={"result": result.to_dict()},
+        warnings=result.warnings,
+    )
+
+
+def _cells(result: CellResult, prefix: str) -> View:
+    prompts = result.prompts()
+    lone = bool(prompts) and len(prompts[0]) == 1  # only one prompt's tokens can label positions
+    return View(
+        kind="sweep",
+        title=result.title,
+        lede="Every cell is one intervention; its colour is how far the metric moves from the run that was changed.",
+        data={
+            "result": result.to_dict(),
+            "axes": list(result.axes),
+            "labels": [list(result.labels(axis)) for axis in result.axes],
+            "metrics": {name: _metric(result, name) for name in result.metrics},
+            "tokens": list(prompts[0][0]) if lone else [],
+        },
+        warnings=() if result.complete else ("Interrupted: unfinished cells are missing.",),
+    )
+
+
+def _metric(result: CellResult, name: str) -> dict[str, Any]:
+    """Return one metric of every cell, and the interval of its change where there are examples to resample."""
+    into = float(result.into(name).mean())
+    values = {"mean": result.mean(name), "change": result.change(name), "unit": result.units[name], "into": into}
+    try:
+        low, high = result.interval(name)
+    except InputError:  # one example, or none kept
+        return values
+    return values | {"low": low, "high": high}
+
+
+def _attribution(result: LogitAttribution, prefix: str) -> View:
+    n_prompts = result.values.shape[1]
+    return View(
+        kind="attribution",
+        title="Direct logit attribution",
+        lede="How much each write to the residual stream adds to the answer's logit directly, with the final norm's "
+        "scale frozen at this run.",
+        data={
+            "labels": list(result.labels),
+            "values": result.values.tolist(),
+            "logit": result.logit.tolist(),
+            "examples": [f"prompt {i}" for i in range(n_prompts)],
+        },
+    )
+
+
+def _increments(result: IncrementsResult, prefix: str) -> View:
+    return View(
+        kind="increments",
+        title="What each write says",
+        lede="Every write read through the final norm (frozen at this run) and the unembedding: the tokens it raises "
+        "and lowers most, in logits relative to the mean over the vocabulary.",
+        data={"result": result.to_dict()},
+    )
+
+
+_VIEWS: dict[type, Callable[[Any, str], View]] = {
+    AttentionResult: _attention,
+    LensResult: _lens,
+    NextTokenResult: _playground,
+    HeadReport: _heads,
+    CellResult: _cells,
+    LogitAttribution: _attribution,
+    IncrementsResult: _increments,
+}

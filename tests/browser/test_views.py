@@ -1,0 +1,318 @@
+"""Every view in a browser: it shows the result's numbers and answers taps, keys and drags, without the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from models.generate import prune_logits
+from tests.interp.report import examples
+
+SIZES = pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+
+
+def chance(text: str) -> float:
+    """Read a probability as the page writes it; what is below .001 counts as 0."""
+    return 0.0 if text.startswith("<") else float(text)
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-").replace("+", "").replace("≈", ""))
+
+
+def bars(page) -> dict[int, tuple[float, float]]:
+    """Return {key: (weight, score)} of the attention view's bars."""
+    rows = page.locator(".bars li[data-key]")
+    found = {}
+    for i in range(rows.count()):
+        row = rows.nth(i)
+        found[int(row.get_attribute("data-key"))] = (
+            chance(row.locator(".weight").inner_text()),
+            number(row.locator(".score").inner_text()),
+        )
+    return found
+
+
+@SIZES
+def test_attention_of_a_tapped_token(visit, width, theme):
+    result = examples.heads_attention()
+    page = visit(result, width, theme)
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("0")
+    for query in (9, 4, 0):
+        page.locator(f".word[data-pos='{query}']").click()
+        pattern, scores = result.pattern(1, 0), result.head_scores(1, 0)
+        shown = bars(page)
+        assert sorted(shown) == list(range(query + 1))
+        for key, (weight, score) in shown.items():
+            assert weight == pytest.approx(pattern[query, key], abs=0.0007)
+            assert score == pytest.approx(scores[query, key], abs=0.006)
+        widths = page.locator(".bars .fill").evaluate_all("all => all.map((one) => parseFloat(one.style.width))")
+        np.testing.assert_allclose(np.array(widths) / 100, pattern[query, : query + 1], atol=1e-3)
+        assert page.locator(".arcs path").count() == (pattern[query, : query + 1] >= 0.01).sum()
+    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "0"
+
+
+def test_tokens_are_chosen_by_keys_too(visit):
+    page = visit(examples.heads_attention())
+    page.locator(".word[tabindex='0']").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "2"
+    assert page.locator(".word[tabindex='0']").count() == 1
+    assert sorted(bars(page)) == [0, 1, 2]
+
+
+@SIZES
+def test_the_mask_says_who_may_see_whom(visit, width, theme):
+    result = examples.heads_attention()
+    page = visit(result, width, theme)
+    page.get_by_label("Layer", exact=True).select_option("0")
+    page.get_by_label("Head", exact=True).select_option("1")
+    canvas = page.locator(".matrix canvas")
+    readout = page.locator(".readout")
+    canvas.focus()
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowUp")
+    canvas.press("Home")
+    assert "weight" in readout.inner_text()
+    page.keyboard.press("End")
+    assert "future" in readout.inner_text()
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    corner = {"x": box["width"] - 4, "y": box["height"] - 4}
+    canvas.hover(position=corner)
+    shown = readout.inner_text().partition("weight ")[2].partition(",")[0]
+    assert chance(shown) == pytest.approx(float(result.pattern(0, 1)[-1, -1]), abs=0.001)
+    canvas.click(position=corner)
+    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "10"
+
+
+def test_all_heads_are_drawn_when_seen_and_chosen_by_a_tap(visit):
+    page = visit(examples.heads_attention())
+    assert page.locator("[data-drawn]").count() == 0
+    page.locator("[data-value=all]").click()
+    page.locator("[data-drawn]").nth(3).wait_for()
+    page.locator("[data-head=L1H1]").click()
+    assert page.locator("[data-head=L1H1]").get_attribute("aria-pressed") == "true"
+    assert "L1H1" in page.locator(".columns h3").first.inner_text()
+
+
+def test_a_packed_head_shows_its_weights_as_near_as_it_says(visit, monkeypatch):
+    monkeypatch.setattr("interp.report.packing.pack_heads.__defaults__", (400,))
+    result = examples.heads_attention()
+    page = visit(result)
+    page.get_by_label("Layer", exact=True).select_option("0")
+    page.get_by_label("Head", exact=True).select_option("0")
+    note = page.locator(".note").inner_text()
+    assert note.startswith("Weights are stored to ±")
+    error = float(note.split("±")[1].split()[0]) / 100
+    pattern = result.pattern(0, 0)[10]
+    for row in page.locator(".bars li[data-key]").all():
+        weight = row.locator(".weight").inner_text()
+        true = pattern[int(row.get_attribute("data-key"))]
+        if weight.startswith("<"):
+            assert true <= float(weight[1:]) + 1e-3
+            assert row.locator(".score").inner_text().startswith("<")
+        else:
+            assert float(weight) == pytest.approx(float(true), abs=float(error * pattern.max()) + 1e-3)
+
+
+@SIZES
+def test_the_lens_by_click_and_by_slider(visit, width, theme):
+    result = examples.lens()
+    page = visit(result, width, theme)
+    cells = page.locator("table.lens td")
+    assert cells.count() == len(result.rows) * 11
+    for row in range(len(result.rows)):
+        for pos in (1, 10):
+            cell = page.locator(f"td[data-row='{row}'][data-pos='{pos}']")
+            assert cell.inner_text() == result.guess(row, 0, pos)[0]
+            assert ("settled" in (cell.get_attribute("class") or "")) == (result.stable_from[0, pos] == row > 0)
+    page.locator("td[data-row='1'][data-pos='7']").click()
+    check_depth(page, result, 1, 7)
+    slider = page.get_by_label("Depth", exact=True)
+    slider.fill("0")
+    check_depth(page, result, 0, 7)
+    slider.press("ArrowRight")
+    slider.press("ArrowRight")
+    check_depth(page, result, 2, 7)
+    page.locator(".chart").first.click(position={"x": 46, "y": 50})
+    check_depth(page, result, 0, 7)
+
+
+def check_depth(page, result, row, pos):
+    """Compare the panel below the grid with the result at one depth and position."""
+    guesses = page.locator(".guesses li")
+    assert guesses.count() == result.top_tokens.shape[-1]
+    for k in range(guesses.count()):
+        text = result.top_texts[int(result.top_tokens[row, 0, pos, k])]
+        assert guesses.nth(k).locator(".token").inner_text() == text
+        shown = chance(guesses.nth(k).locator(".weight").inner_text())
+        assert shown == pytest.approx(result.top_probabilities[row, 0, pos, k], abs=0.0006)
+    facts = dict(
+        zip(page.locator(".facts dt").all_inner_texts(), page.locator(".facts dd").all_inner_texts(), strict=True)
+    )
+    assert number(facts["residual norm"]) == pytest.approx(result.residual_norm[row, 0, pos], abs=0.06)
+    assert number(facts["entropy"].split()[0]) == pytest.approx(result.entropy[row, 0, pos], abs=0.006)
+    assert number(facts["KL to output"].split()[0]) == pytest.approx(result.kl[row, 0, pos], abs=0.006)
+    assert facts["target’s rank"] == str(1 + result.target_rank[row, 0, pos])
+    assert number(facts["target’s logit"]) == pytest.approx(result.target_logit[row, 0, pos], abs=0.006)
+    assert page.locator("td[aria-selected=true]").get_attribute("data-row") == str(row)
+
+
+def test_the_lens_grid_by_keys_and_colours(visit):
+    result = examples.lens()
+    page = visit(result)
+    page.locator("td[tabindex='0']").focus()
+    page.keyboard.press("PageUp")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    selected = page.locator("td[aria-selected=true]")
+    assert (selected.get_attribute("data-row"), selected.get_attribute("data-pos")) == ("0", "1")
+    colours = set()
+    for metric, value in [
+        ("entropy", result.entropy[0, 0, 1]),
+        ("kl", result.kl[0, 0, 1]),
+        ("rank", 1 + result.target_rank[0, 0, 1]),
+        ("target", result.target_probability[0, 0, 1]),
+    ]:
+        page.get_by_label("Colour by").select_option(metric)
+        shown = selected.get_attribute("title").rsplit(" ", 1)[1]
+        assert chance(shown) == pytest.approx(value, abs=0.006)
+        colours.add(selected.evaluate("one => one.style.background"))
+    assert len(colours) >= 3
+    assert result.guess(-1)[0] in page.locator(".takeover").inner_text()
+    assert result.rows[result.stable_from[0, -1]] in page.locator(".takeover").inner_text()
+
+
+@SIZES
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, None, None), (0.5, 5, None), (1.5, None, 0.5), (1.3, 10, 0.8)]
+)
+def test_the_playground_prunes_as_generation_does(visit, width, theme, temperature, top_k, top_p):
+    result = examples.following()
+    logits = examples.model()(examples.model().to_tokens(examples.TEXT))[0, -1].detach().double()
+    expected = prune_logits(logits[None], temperature, top_k, top_p).softmax(-1)[0]
+    page = visit(result, width, theme)
+    steps = [1, 2, 3, 4, 5, 8, 10, 15, 20]
+    page.get_by_label("Temperature").fill(str(round(20 * temperature)))
+    page.get_by_label("Top-k").fill(str(len(steps) if top_k is None else steps.index(top_k)))
+    page.get_by_label("Top-p").fill(str(20 if top_p is None else round(20 * top_p)))
+    for row in page.locator("li[data-token]").all():
+        shown = chance(row.locator(".weight").inner_text())
+        assert shown == pytest.approx(float(expected[int(row.get_attribute("data-token"))]), abs=0.0006)
+        logit = number(row.locator(".score").inner_text())
+        assert logit == pytest.approx(float(logits[int(row.get_attribute("data-token"))]), abs=0.006)
+    if top_k is not None and top_p is None:
+        assert f"{top_k} of 65 tokens" in page.locator("#view-0 [role=status]").inner_text()
+
+
+def test_the_playground_draws_reproducibly_and_greedily(visit):
+    result = examples.following()
+    page = visit(result)
+    draw = page.get_by_role("button", name="Draw a token")
+    for _ in range(5):
+        draw.click()
+    first = page.locator(".drawn .chip").all_inner_texts()
+    page.get_by_role("button", name="Reset").click()
+    for _ in range(5):
+        draw.click()
+    assert page.locator(".drawn .chip").all_inner_texts() == first
+    page.get_by_label("Temperature").fill("0")
+    draw.click()
+    assert page.locator(".drawn .chip").last.inner_text() == result.top_texts[0]
+    assert "Greedy" in page.locator("#view-0 [role=status]").inner_text()
+
+
+@SIZES
+def test_the_head_report(visit, width, theme):
+    result = examples.report()
+    page = visit(result, width, theme)
+    for kind in ("induction", "previous_token"):
+        page.locator(f"[data-value={kind}]").click()
+        ranked, found = result.of_kind(kind), result.found(kind)
+        names = page.locator("table.data tbody tr th").all_inner_texts()
+        assert names == [str(one.name) for one in ranked]
+        scores = page.locator("table.data tbody td:nth-child(3)").all_inner_texts()
+        assert [chance(score.strip()) for score in scores] == pytest.approx([one.score for one in ranked], abs=0.0006)
+        assert page.locator("tr.marked").count() == len(found)
+        assert page.locator(".takeover").inner_text().startswith(str(len(found)))
+        assert f"+{result.causal[0].effect:.2f} nats" in page.locator("p.evidence").inner_text()
+    page.get_by_role("button", name="p", exact=True).click()
+    column = [chance(text.strip()) for text in page.locator("table.data tbody td:nth-child(6)").all_inner_texts()]
+    assert column == sorted(column, reverse=True)
+    canvas = page.locator(".matrix canvas").first
+    canvas.focus()
+    page.keyboard.press("Home")
+    first = next(one for one in result.of_kind("previous_token") if (one.layer, one.head) == (0, 0))
+    assert f"L0H0 score {first.score:.3f}".replace("0.", ".", 1) in page.locator(".readout").first.inner_text().replace(
+        "0.", "."
+    )
+    assert "the vocabulary is small" in page.locator(".warning").inner_text()
+
+
+@SIZES
+@pytest.mark.parametrize("name", ["sweep", "ablation"])
+def test_a_sweep(visit, width, theme, name):
+    result = examples.ALL[name]()
+    page = visit(result, width, theme)
+    change = result.change()
+    order = np.argsort(-np.abs(change).ravel(), kind="stable")
+    shown = [number(text) for text in page.locator("table.data tbody td:nth-child(4)").all_inner_texts()]
+    assert shown == pytest.approx(change.ravel()[order][: len(shown)].tolist(), abs=0.006)
+    page.get_by_role("button", name="layer").click()
+    layers = page.locator("table.data tbody th").all_inner_texts()
+    assert layers == sorted(layers)
+    page.get_by_label("Rows by").select_option("effect")
+    canvas = page.locator(".matrix canvas")
+    canvas.focus()
+    page.keyboard.press("Home")
+    strongest = int(np.abs(change).max(1).argmax())
+    assert f"layer L{strongest}" in page.locator(".readout").inner_text()
+    page.get_by_label("Show").select_option("mean")
+    assert "mean" in page.locator(".legend").inner_text()
+
+
+def test_an_attribution(visit):
+    result = examples.attribution()
+    page = visit(result)
+    rows = page.locator(".bars li[data-label]")
+    values = result.values.mean(1)
+    shown = {row.get_attribute("data-label"): number(row.locator(".weight").inner_text()) for row in rows.all()}
+    assert shown == pytest.approx({label: float(values[result.labels.index(label)]) for label in shown}, abs=6e-4)
+    assert f"{float(result.logit.mean()):.3f}".replace("-", "−") in page.locator("#view-0 [role=status]").inner_text()
+    page.get_by_label("Prompt").select_option("1")
+    label = result.labels[int(result.values[:, 1].abs().argmax())]
+    assert rows.first.get_attribute("data-label") == label
+
+
+def test_increments(visit):
+    result = examples.increments()
+    page = visit(result)
+    order = np.argsort(-np.abs(result.target_by), kind="stable")
+    shown = page.locator("table.data tbody th").all_inner_texts()
+    assert shown == [result.labels[i] for i in order][: len(shown)]
+    first = page.locator("table.data tbody tr").first.locator("td")
+    assert number(first.nth(0).inner_text().strip()) == pytest.approx(result.target_by[order[0]], abs=0.006)
+    assert first.nth(1).locator(".chip").first.inner_text() == result.texts[int(result.raised[order[0], 0])]
+
+
+def test_long_prompts_are_paged(visit):
+    from dataclasses import replace
+
+    from interp.readout.logit_lens import logit_lens
+    from tests.configurations import CONFIGS, random_model, random_tokens
+
+    model = random_model(CONFIGS["gpt2"].replace(n_ctx=120), dtype=torch.float32)
+    result = replace(logit_lens(model, random_tokens(model.cfg, 2, 100)), model="long")
+    page = visit(result)
+    columns = page.locator("table.lens thead th.word-head .place")
+    assert columns.all_inner_texts() == [str(i) for i in range(60, 100)]
+    page.get_by_label("Tokens").fill("10")
+    assert columns.first.inner_text() == "10"
+    page.get_by_label("Prompt").select_option("1")
+    assert page.locator("td[data-row='2'][data-pos='99']").inner_text() == result.guess(2, 1, 99)[0]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from interp.report.views import Showable, View, view_of
 from models.errors import InputError
@@ -61,8 +60,8 @@ def to_html(
         title=title or _default_title(views, models),
         models=", ".join(models),
         views=views,
-        css=Markup((ASSETS / "style.css").read_text(encoding="utf-8")),
-        script=Markup(_script()),
+        css=(ASSETS / "style.css").read_text(encoding="utf-8"),
+        script=_script(),
         provenance=_provenance(shown, models, command, seed),
         configs=_configs(shown),
     )

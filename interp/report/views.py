@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from interp.interventions.cell_result import CellResult
 from interp.readout.attention import AttentionResult
@@ -44,10 +43,10 @@ class View:
     warnings: Sequence[str] = ()
 
     @property
-    def json(self) -> Markup:
+    def json(self) -> str:
         """The data as JSON that no HTML parser can mistake for markup; numbers with seven digits."""
         text = json.dumps(_compact(self.data), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e"))
+        return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _compact(value: Any) -> Any:

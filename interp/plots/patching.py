@@ -144,7 +144,7 @@ def _heatmap(ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell
     colours = matplotlib.colormaps["RdBu_r"].with_extremes(bad="0.7")
     image = ax.imshow(np.ma.masked_invalid(grid), cmap=colours, vmin=-limit, vmax=limit)
     rows, columns = np.nonzero(certain)
-    ax.plot(columns, rows, ".", color="black", markersize=max(1.5, 9 * cell), linestyle="none")
+    ax.scatter(columns, rows, s=max(1.5, 12 * cell) ** 2, c="black", edgecolors="white", linewidths=0.6)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return image

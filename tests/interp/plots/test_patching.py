@@ -86,8 +86,8 @@ def test_significant_cells_have_dots_and_others_none(model):
     values[1, 3] = result.into() + 1.0 + spread
     certain = dataclasses.replace(result, values={"logit_difference": values})
     figure = plot_cells(certain)
-    (dots,) = figure.axes[0].lines
-    assert list(zip(dots.get_ydata(), dots.get_xdata(), strict=True)) == [(1, 3)]
+    (dots,) = figure.axes[0].collections
+    assert dots.get_offsets().tolist() == [[3, 1]]  # position across, layer down
     assert "p < .05" in figure._suptitle.get_text()
 
 

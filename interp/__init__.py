@@ -26,19 +26,33 @@ from interp.prompts import (
     prompt_batch,
     repeated_token_prompts,
 )
+from interp.readout import LogitAttribution, logit_attribution, residual_reads, residual_writes, source_attribution
 from interp.results import HeadReport
 from interp.sites import Head, parse_head
+from interp.weights import (
+    CompositionScores,
+    FactoredMatrix,
+    InductionCircuit,
+    composition_scores,
+    induction_circuit,
+    ov_circuit,
+    qk_circuit,
+)
 
 __all__ = [
     "AblationResult",
     "AttributionComparison",
     "AttributionResult",
+    "CompositionScores",
+    "FactoredMatrix",
     "Head",
     "HeadReport",
+    "InductionCircuit",
     "JointAblation",
     "KL",
     "LogProbability",
     "Logit",
+    "LogitAttribution",
     "LogitDifference",
     "Loss",
     "Metric",
@@ -52,14 +66,22 @@ __all__ = [
     "ablation_sweep",
     "activation_patching",
     "attribution_patching",
+    "composition_scores",
     "default_prompts",
     "factual_prompts",
     "find_heads",
     "greater_than_prompts",
+    "induction_circuit",
     "ioi_prompts",
+    "logit_attribution",
+    "ov_circuit",
     "parse_head",
     "path_patching",
     "prompt_batch",
+    "qk_circuit",
     "repeated_token_prompts",
+    "residual_reads",
+    "residual_writes",
+    "source_attribution",
     "steer",
 ]

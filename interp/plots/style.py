@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from math import ceil
 from pathlib import Path, PurePath
+from textwrap import fill
 
 import matplotlib
 from matplotlib.colors import to_hex
@@ -72,6 +73,11 @@ def model_title(model: str) -> str:
     ('toy', 'toy.safetensors', 'SmolLM2-135M')
     """
     return printable(PurePath(model).name or model, longest=32)
+
+
+def entitle(figure: Figure, text: str) -> None:
+    """Write a figure's title at its left, on as many lines as its width asks for."""
+    figure.suptitle(fill(text, max(20, int(9 * figure.get_figwidth()))), x=0.02, ha="left")
 
 
 def tick_step(count: int, inches: float, points: float = 9.0) -> int:

@@ -6,7 +6,7 @@ from interp.weights.composition import CompositionScores, composition_scores, vi
 from interp.weights.copying import eigenvalue_copying_scores, output_copying_scores
 from interp.weights.factored import FactoredMatrix
 from interp.weights.head_circuits import OVCircuit, QKCircuit, ov_circuit, qk_circuit, stacked_ov, stacked_qk
-from interp.weights.key_values import exciting_contexts, fired_memories, memories
+from interp.weights.key_values import FiredMemories, exciting_contexts, fired_memories, memories
 from interp.weights.links import link_effects, whole_effects
 from interp.weights.positional import positional_qk
 from interp.weights.singular import singular_directions
@@ -15,6 +15,7 @@ from interp.weights.token_circuits import TokenCircuit, full_ov_circuit, full_qk
 __all__ = [
     "CompositionScores",
     "FactoredMatrix",
+    "FiredMemories",
     "InductionCircuit",
     "Link",
     "OVCircuit",

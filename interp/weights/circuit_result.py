@@ -83,7 +83,7 @@ class InductionCircuit(Result):
         report: of ``find_heads``: previous-token and induction heads with their causal evidence.
         links: every candidate link, the confirmed first, the largest effect first.
         weights: one entry per previous-token and induction head found.
-        copying_others: mean and standard deviation of (copying, copying_output) over all other heads.
+        copying_others: (mean, standard deviation) of ``copying``, and of ``copying_output``, over all other heads.
         composition: ``"L17H3"`` -> K-composition of every head with that induction head, ``[layer, head]``; NaN where
             it does not come earlier.
         positional: ``"L16H0"`` -> pattern by position alone of a previous-token head, ``[query_pos, key_pos]``.
@@ -167,12 +167,12 @@ class InductionCircuit(Result):
             )
             for link in values["links"]
         ]
-        mean, spread = (tuple(pair) for pair in values["copying_others"])
+        copying, output = (tuple(pair) for pair in values["copying_others"])
         return cls(
             report=HeadReport.from_dict(values["report"]),
             links=tuple(links),
             weights=tuple(HeadWeights(**{**one, "head": _head(one["head"])}) for one in values["weights"]),
-            copying_others=(mean, spread),
+            copying_others=(copying, output),
             composition={name: np.array(grid, dtype=float) for name, grid in values["composition"].items()},
             positional={name: np.array(pattern) for name, pattern in values["positional"].items()},
             dimension_null=values["dimension_null"],

@@ -1,0 +1,223 @@
+"""Direct logit attribution of one prompt: which heads, MLPs or neurons wrote the answer, and from which tokens.
+
+python analyses/attribution.py --model toy --prompt ABCDEFABCDE --answer F
+"""
+
+from __future__ import annotations
+
+import shlex
+from operator import sub
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from analyses.command import Device, Dtype, Model, Out, Precision, Seed, Top, progress_bar, run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.readout import LogitAttribution, SourceAttribution
+    from interp.weights import FiredMemories
+    from models import HookedDecoder
+
+DPI = 150
+STAGES = ("loading", "attributing", "figures")
+N_SOURCE_HEADS = 5
+FROZEN = (
+    "norms are frozen at this run: what a part adds directly, not how it changes the norm or what later layers make "
+    "of it; an ablation measures the whole effect"
+)
+
+Prompt = Annotated[
+    str | None, typer.Option(help="Text before the answer.", show_default="a prompt that suits the model")
+]
+Answer = Annotated[str | None, typer.Option(help="The token that should follow.", show_default="the first guess")]
+Wrong = Annotated[
+    str | None, typer.Option(help="A token that should not; then the difference is attributed.", show_default="none")
+]
+By = Annotated[str, typer.Option(help="component (sublayers), head, or neuron.")]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(help="Direct logit attribution of one prompt: what wrote the answer, and from which tokens it came.")
+def main(
+    model: Model = "toy",
+    prompt: Prompt = None,
+    answer: Answer = None,
+    wrong: Wrong = None,
+    by: By = "head",
+    seed: Seed = 0,
+    out: Out = None,
+    device: Device = "cpu",
+    dtype: Precision = Dtype.float32,
+    top: Top = 12,
+) -> None:
+    from analyses.head_record import to_json
+    from analyses.staging import staged
+    from analyses.terminal import show_files
+    from interp.plots.attribution import plot_logit_attribution, plot_sources
+    from interp.readout import logit_attribution, source_attribution
+    from interp.weights import fired_memories
+    from models.loading import load_model
+
+    folder = out or Path("out") / "attribution"
+    flags = {"model": model, "prompt": prompt, "answer": answer, "wrong": wrong, "by": by, "seed": seed, "out": folder}
+    flags |= {"device": device, "dtype": dtype, "top": top}
+    written = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
+    marks = [perf_counter()]
+    with staged(folder) as staging:
+        with progress_bar() as progress:
+            progress(f"loading {model}", 0)
+            loaded = load_model(model, dtype=dtype, device=device)
+            marks.append(perf_counter())
+            progress("attributing", 0)
+            tokens, right, against = _question(loaded, prompt, answer, wrong, seed)
+            found = logit_attribution(loaded, tokens, right, against, by=by)  # type: ignore[arg-type]
+            heads = found if by == "head" else logit_attribution(loaded, tokens, right, against, by="head")
+            sources = [source_attribution(loaded, tokens, head, right, against) for head in _best_heads(heads)]
+            memories = None if by != "neuron" else fired_memories(loaded, tokens, right, against, n_memories=top)
+            marks.append(perf_counter())
+            progress("drawing", 0)
+            texts = loaded.to_str_tokens(tokens[0])
+            what = " - ".join(repr(loaded.to_str_tokens([i])[0]) for i in (right, against) if i is not None)
+            figures = {
+                "attribution_parts.png": plot_logit_attribution(found, model=model, what=what, top=top),
+                "attribution_sources.png": plot_sources(sources, texts, model=model),
+            }
+            for name, figure in figures.items():
+                figure.savefig(staging / name, dpi=DPI)
+        record = _record(loaded, found, sources, memories, texts, what)
+        record |= {"model": model, "command": f"python analyses/attribution.py {written}", "figures": list(figures)}
+        (staging / "attribution.json").write_text(to_json(record), encoding="utf-8")
+    marks.append(perf_counter())
+    _show(model, found, sources, memories, texts, what, top)
+    show_files(folder, ["attribution.json", *figures], dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
+
+
+def _question(
+    model: HookedDecoder, prompt: str | None, answer: str | None, wrong: str | None, seed: int
+) -> tuple[Tensor, int, int | None]:
+    """Return the prompt's tokens, the answer and the wrong answer. Raises InputError where a flag does not fit."""
+    from interp.prompts import default_prompts
+
+    if prompt is None:
+        pair = default_prompts(model, 1, seed=seed)
+        tokens, right, against = pair.clean[:1], int(pair.answer[0]), int(pair.wrong[0])
+    else:
+        tokens = model.to_tokens(prompt)
+        right, against = int(model(tokens)[0, -1].argmax()), None
+    right = right if answer is None else model.to_single_token(answer)
+    against = against if wrong is None else model.to_single_token(wrong)
+    return tokens, right, against
+
+
+def _best_heads(found: LogitAttribution) -> list[str]:
+    means = found.values.mean(1).abs().tolist()
+    heads = [(label, value) for label, value in zip(found.labels, means, strict=True) if "H" in label]
+    return [label for label, _ in sorted(heads, key=lambda pair: -pair[1])[:N_SOURCE_HEADS]]
+
+
+def _record(
+    model: HookedDecoder,
+    found: LogitAttribution,
+    sources: list[SourceAttribution],
+    memories: FiredMemories | None,
+    texts: list[str],
+    what: str,
+) -> dict[str, Any]:
+    from interp.results import current_versions
+
+    parts = found.to_frame().to_dict("records")
+    told = None
+    if memories is not None:
+        told = [
+            {
+                "memory": memory.name,
+                "activation": float(activation),
+                "logits": float(added),
+                "key_tokens": [list(pair) for pair in memory.key_tokens],
+                "value_tokens": [list(pair) for pair in memory.value_tokens],
+                "suppressed_tokens": [list(pair) for pair in memory.suppressed_tokens],
+            }
+            for memory, activation, added in zip(
+                memories.memories, memories.activations, memories.attributions, strict=True
+            )
+        ]
+    return {
+        "result": "attribution",
+        "schema_version": 1,
+        "analysis": "attribution",
+        "by": found.by,
+        "attributed": what,
+        "logit": float(found.logit[0]),
+        "remainder": float(found.remainder()[0]),
+        "note": FROZEN,
+        "tokens": texts,
+        "parts": parts,
+        "sources": [
+            {
+                "head": str(one.head),
+                "logits": float(one.values.sum()),
+                "by_token": one.values[0].tolist(),
+                "pattern": one.pattern[0].tolist(),
+            }
+            for one in sources
+        ],
+        "memories": told,
+        "config": model.cfg.to_dict(),
+        "versions": current_versions(),
+    }
+
+
+def _show(
+    model: str,
+    found: LogitAttribution,
+    sources: list[SourceAttribution],
+    memories: FiredMemories | None,
+    texts: list[str],
+    what: str,
+    top: int,
+) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from analyses.terminal import new_table, say, visible
+
+    console = Console(highlight=False, emoji=False)
+    say(console, "model", model, "cyan")
+    say(console, "prompt", " ".join(visible(text) for text in texts), "cyan")
+    remainder = float(found.remainder()[0])
+    say(console, "logit", f"{what}: {float(found.logit[0]):+.3f}, all parts but {remainder:.1e} of it", "cyan")
+    console.print()
+    console.print(Text(f"what wrote it, by {found.by}", style="bold"))
+    table = new_table("part", "logits>")
+    for part, value in found.to_frame().head(top).itertuples(index=False):
+        table.add_row(part, f"{value:+.3f}", style="green" if value > 0 else "red")
+    console.print(table)
+    console.print()
+    console.print(Text("where the strongest heads took it from", style="bold"))
+    table = new_table("head", "logits>", "tokens")
+    for one in sources:
+        best = one.values[0].abs().topk(min(3, len(texts))).indices.tolist()
+        taken = ", ".join(f"{visible(texts[i])} ({i}) {float(one.values[0, i]):+.2f}" for i in best)
+        table.add_row(str(one.head), f"{float(one.values.sum()):+.3f}", taken)
+    console.print(table)
+    if memories is not None:
+        console.print()
+        console.print(Text("the strongest memories", style="bold"))
+        table = new_table("memory", "fired>", "logits>", "value")
+        for memory, activation, added in zip(
+            memories.memories, memories.activations, memories.attributions, strict=True
+        ):
+            value = " ".join(visible(text) for text, _ in memory.value_tokens[:4])
+            table.add_row(memory.name, f"{float(activation):+.2f}", f"{float(added):+.3f}", value)
+        console.print(table)
+    console.print()
+    say(console, "frozen", FROZEN, "dim")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(app))

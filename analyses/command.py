@@ -7,9 +7,10 @@ Nothing here imports torch until an analysis does, so that ``--help`` answers at
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from io import TextIOWrapper
@@ -97,6 +98,16 @@ def _one_line(error: Exception) -> str | None:
 
 def _joined(text: str) -> str:
     return " ".join(text.split())
+
+
+def command_line(name: str, flags: Mapping[str, object]) -> str:
+    """Return the command that does the same again; flags that are None are left out.
+
+    >>> command_line("patching", {"model": "toy", "clean": None, "answer": " Mary"})
+    "python analyses/patching.py --model toy --answer ' Mary'"
+    """
+    written = [f"--{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value is not None]
+    return " ".join([f"python analyses/{name}.py", *written])
 
 
 @contextmanager

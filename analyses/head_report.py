@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from operator import sub
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, Top, progress_bar
+from analyses.command import Device, Dtype, Model, Out, Precision, Seed, Top, command_line, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,8 +42,7 @@ def head_analysis(name: str, kinds: Sequence[HeadKind], about: str) -> typer.Typ
     ) -> None:
         folder = out or Path("out") / name
         flags = {"model": model, "seed": seed, "out": folder, "device": device, "dtype": dtype, "top": top}
-        written = " ".join(f"--{flag} {shlex.quote(str(value))}" for flag, value in flags.items())
-        analyse(name, kinds, model, seed, folder, device, dtype, top, f"python analyses/{name}.py {written}")
+        analyse(name, kinds, model, seed, folder, device, dtype, top, command_line(name, flags))
 
     return app
 

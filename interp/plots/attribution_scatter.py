@@ -24,11 +24,12 @@ def plot_attribution_scatter(comparison: AttributionComparison, *, dark: bool = 
         ends = np.array([min(exact.min(), estimated.min()), max(exact.max(), estimated.max())])
         ax.plot(ends, ends, color=palette(1), linewidth=1, label="equal")
         ax.plot(exact, estimated, ".", color=palette(0), markersize=5, alpha=0.8)
-        for cell in np.argsort(-np.abs(exact), kind="stable")[:N_NAMED]:
+        named = np.argsort(-np.abs(exact), kind="stable")[:N_NAMED]
+        for number, cell in enumerate(sorted(named, key=lambda cell: exact[cell])):
             ax.annotate(
                 comparison.cells[cell],
                 (exact[cell], estimated[cell]),
-                xytext=(4, 3),
+                xytext=(4, 4 if number % 2 else -10),  # in turn above and below, since neighbours lie close
                 textcoords="offset points",
                 fontsize=8,
             )

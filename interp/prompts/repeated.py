@@ -1,13 +1,16 @@
-"""Repeated random tokens with one token exchanged: what followed this token last time?
+"""Repeated random tokens, of which one side is changed: what followed this token last time?
 
-    clean       [BOS] a b c d e f   a b c   -> d
-    corrupted   [BOS] a b c x e f   a b c   -> x
+    clean              [BOS] a b c d e f g h   a b c d   -> e
+    corrupted, answer  [BOS] a b c d x f g h   a b c d   -> x       what is copied is another
+    corrupted, cue     [BOS] a b c g e f d h   a b c d   -> h       it is copied from elsewhere: d and g changed places
 
-The pair differs where the answer stands, so a model that copies it gives the other answer. No text is needed: this
-works on toys, and on models without a tokenizer.
+A model that copies gives the other answer. ``answer`` is about what a head writes (values), ``cue`` about where it
+looks (keys, made by previous-token heads). No text is needed: this works on toys, and without a tokenizer.
 """
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,22 +21,29 @@ from models.errors import InputError
 from models.protocol import HookedModel
 
 DEFAULT_LENGTH = 10
+Corruption = Literal["answer", "cue"]
 
 
 def repeated_token_prompts(
-    model: HookedModel, n: int = 8, *, length: int = DEFAULT_LENGTH, seed: int = 0
+    model: HookedModel,
+    n: int = 8,
+    *,
+    corruption: Corruption = "answer",
+    length: int = DEFAULT_LENGTH,
+    seed: int = 0,
 ) -> PromptBatch:
     """Draw pairs of ``length`` distinct random tokens, of which the first half comes again.
 
     Args:
         model: gives vocabulary, context and BOS.
         n: how many pairs.
-        length: N, at least 4.
+        corruption: ``answer`` or ``cue``.
+        length: N, at least 6.
         seed: of the draw.
 
     Returns:
         Pairs with the positions ``before`` (the first occurrence of the last token), ``copied`` (the answer, one
-        after it) and ``end``.
+        after it), ``end``, and for ``cue`` ``other`` (the corrupted run's answer).
 
     Raises:
         InputError: the vocabulary or the context is too small.
@@ -41,8 +51,10 @@ def repeated_token_prompts(
     ids, bos = ordinary_ids(model), bos_of(model)
     lead = [] if bos is None else [bos]
     again = length // 2
-    if n < 1 or length < 4:
-        raise InputError(f"n is {n} and length {length}; expected at least 1 pair and 4 tokens")
+    if corruption not in get_args(Corruption):
+        raise InputError(f"corruption is {corruption!r}; expected 'answer' or 'cue'")
+    if n < 1 or length < 6:
+        raise InputError(f"n is {n} and length {length}; expected at least 1 pair and 6 tokens")
     if length + 1 > len(ids):
         raise InputError(
             f"{length} distinct tokens and one to exchange need {length + 1} ordinary tokens; this vocabulary has "
@@ -55,19 +67,24 @@ def repeated_token_prompts(
         )
     rng = np.random.default_rng(seed)
     drawn = np.stack([rng.choice(ids, length + 1, replace=False) for _ in range(n)])
-    first, exchanged = torch.from_numpy(drawn[:, :-1]).long(), torch.from_numpy(drawn[:, -1]).long()
+    first, fresh = torch.from_numpy(drawn[:, :-1]).long(), torch.from_numpy(drawn[:, -1]).long()
     front = torch.tensor(lead, dtype=torch.long).expand(n, -1)
     clean = torch.cat([front, first, first[:, :again]], dim=1)
-    copied = len(lead) + again
     corrupted = clean.clone()
-    corrupted[:, copied] = exchanged
+    copied = len(lead) + again
     columns = {"before": copied - 1, "copied": copied, "end": clean.shape[1] - 1}
+    if corruption == "answer":
+        corrupted[:, copied] = wrong = fresh
+    else:
+        columns["other"] = other = len(lead) + length - 1
+        corrupted[:, [copied - 1, other - 1]] = clean[:, [other - 1, copied - 1]]
+        wrong = clean[:, other]
     device = model.device
     return PromptBatch(
         clean.to(device),
         corrupted.to(device),
-        first[:, again].to(device),
-        exchanged.to(device),
+        clean[:, copied].to(device),
+        wrong.to(device),
         {label: torch.full((n,), column, device=device) for label, column in columns.items()},
-        about="repeated random tokens, the copied one exchanged",
+        about=f"repeated random tokens, the {corruption} exchanged",
     )

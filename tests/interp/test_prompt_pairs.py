@@ -161,6 +161,21 @@ def test_repeated_tokens_exchange_what_is_copied(tokenizer) -> None:
     assert not (batch.wrong[:, None] == batch.clean).any()
 
 
+def test_an_exchanged_cue_moves_the_answer_elsewhere() -> None:
+    toy = model(SymbolTokenizer(), d_vocab=65)
+    batch = repeated_token_prompts(toy, 3, length=8, corruption="cue")
+    rows = torch.arange(3)
+    assert torch.equal(batch.clean[rows, batch.positions["copied"]], batch.answer)
+    assert torch.equal(batch.clean[rows, batch.positions["other"]], batch.wrong)
+    same = batch.clean == batch.corrupted
+    assert (same.sum(1) == batch.clean.shape[1] - 2).all()
+    assert same[rows, batch.positions["copied"]].all()
+    assert same[rows, batch.positions["other"]].all()
+    for clean, corrupted, answer, wrong in zip(batch.clean, batch.corrupted, batch.answer, batch.wrong, strict=True):
+        for row, follows in ((clean, answer), (corrupted, wrong)):
+            assert row[row.tolist().index(int(row[-1])) + 1] == follows
+
+
 def test_the_default_is_ioi_where_names_are_known_and_repeated_tokens_elsewhere() -> None:
     assert default_prompts(model(WordTokenizer()), 2).about.startswith("indirect object")
     for tokenizer in (SymbolTokenizer(), None):
@@ -244,7 +259,8 @@ def test_ids_that_do_not_go_together_are_refused() -> None:
         (factual_prompts, {"template": "The capital is"}, "must have the field {subject} once"),
         (factual_prompts, {"facts": {"Mary": "Zoe"}}, "' Zoe' is 4 tokens"),
         (greater_than_prompts, {"n": 0}, "n is 0"),
-        (repeated_token_prompts, {"length": 3}, "length 3; expected at least 1 pair and 4 tokens"),
+        (repeated_token_prompts, {"length": 3}, "length 3; expected at least 1 pair and 6 tokens"),
+        (repeated_token_prompts, {"corruption": "abc"}, "corruption is 'abc'; expected 'answer' or 'cue'"),
         (repeated_token_prompts, {"length": 50}, "76 tokens, but n_ctx is 64: use length 42"),
         (repeated_token_prompts, {"length": 400}, "need 401 ordinary tokens"),
     ],

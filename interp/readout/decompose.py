@@ -98,7 +98,7 @@ def residual_writes(
         by: ``component`` (sublayers), ``head`` (attention by head), ``neuron`` (MLPs by neuron too).
 
     Raises:
-        InputError: a layer out of range, another ``by``, no MLP where ``mlp_input`` asks for one.
+        InputError: no ``HookedDecoder``, a layer out of range, another ``by``, no MLP where ``mlp_input`` asks for one.
         CacheError: an activation that the cache does not hold.
 
     >>> from models import DecoderConfig, HookedDecoder
@@ -196,6 +196,7 @@ def residual_reads(
         InputError: a layer or sublayer the model does not have, another ``by``.
         CacheError: an activation that the cache does not hold.
     """
+    hooks_needed(model, by)
     if sublayer not in get_args(Sublayer) or not 0 <= layer < len(model.blocks):
         raise InputError(
             f"got layer {layer} and sublayer {sublayer!r}; expected 0 to {len(model.blocks) - 1}, and 'attn' or 'mlp'"

@@ -192,13 +192,14 @@ class _Run:
         attention_mask: Tensor | None,
         extra: Sequence[str] = (),
     ) -> _Run:
+        needed = hooks_needed(model, by)
         tokens, real = model.prepare(tokens, attention_mask)
         columns = _columns(tokens, real, position)
         signed = [(1.0, _ids(answer, tokens, model.cfg.d_vocab))]
         if wrong is not None:
             signed.append((-1.0, _ids(wrong, tokens, model.cfg.d_vocab)))
         last = f"blocks.{len(model.blocks) - 1}.hook_resid_post"
-        names = [name for name in hooks_needed(model, by) if "resid" not in name or name == last]
+        names = [name for name in needed if "resid" not in name or name == last]
         _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=[*names, *extra], return_type=None)
         rows = torch.arange(len(tokens), device=tokens.device)
         logits = at_least_float32(model.unembed(model.ln_final(cache[last][rows, columns])))

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.decoders import check_decoder
 from interp.precision import at_least_float32
 from models.protocol import ResumableModel
 
@@ -78,6 +79,7 @@ def stream_growth(
         tokens: ids, or text.
         attention_mask: True at real tokens.
     """
+    check_decoder(model)
     tokens, real = model.prepare(tokens, attention_mask)
     n_layers = len(model.blocks)
     names = [f"blocks.{layer}.hook_resid_pre" for layer in range(n_layers)]

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.decoders import check_decoder
 from interp.heads import duplicate_token
 from interp.heads.find import find_heads
 from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
@@ -71,13 +72,14 @@ def induction_circuit(
         progress: called with what is being done and the share of it that is done, 0 to 1.
 
     Raises:
-        InputError: as ``find_heads``.
+        InputError: no ``HookedDecoder``, or as ``find_heads``.
 
     >>> from models import DecoderConfig, HookedDecoder
     >>> untrained = HookedDecoder(DecoderConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=64))
     >>> induction_circuit(untrained).links
     ()
     """
+    check_decoder(model)
     say: Progress = progress or (lambda stage, share: None)
     if report is None:
         report = find_heads(model, KINDS, name=name, seed=seed, alpha=alpha, progress=progress)

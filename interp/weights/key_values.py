@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.decoders import check_decoder
 from interp.precision import at_least_float32
 from interp.readout.logit_attribution import Ids, logit_attribution
 from interp.weights.head_circuits import reads_normalised
@@ -198,8 +199,8 @@ def fired_memories(
     Raises:
         InputError: more than one prompt, ids that do not fit, an attention-only model.
     """
-    tokens, _ = model.prepare(tokens)
     _check_neurons(model, 0, [])
+    tokens, _ = model.prepare(tokens)
     if len(tokens) != 1:
         raise InputError(f"fired_memories reads one prompt; got {len(tokens)}")
     d_mlp = cast(int, model.cfg.d_mlp)
@@ -221,6 +222,7 @@ def fired_memories(
 
 
 def _check_neurons(model: ResumableModel, layer: int, neurons: Sequence[int]) -> None:
+    check_decoder(model)
     if model.cfg.attn_only or model.cfg.d_mlp is None:
         raise InputError("this model is attention-only and has no MLP to read")
     if not 0 <= layer < len(model.blocks):

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -126,9 +127,9 @@ def measure(contenders: Contenders, batches: tuple[int, ...], width: int, rounds
                 with FlopCounterMode(display=False) as counter:
                     result = ours(contenders, pair, sweep)
                 theirs = transformer_lens(contenders, pair, sweep).float().numpy()
-                runs = {
-                    "residscope": lambda pair=pair, sweep=sweep: ours(contenders, pair, sweep),
-                    "TransformerLens": lambda pair=pair, sweep=sweep: transformer_lens(contenders, pair, sweep),
+                runs: dict[str, Callable[[], object]] = {
+                    "residscope": partial(ours, contenders, pair, sweep),
+                    "TransformerLens": partial(transformer_lens, contenders, pair, sweep),
                     "matrix product": matrix_product(counter.get_total_flops()),
                 }
                 bar = progress.add_task(f"{sweep}, batch {batch}", total=rounds)

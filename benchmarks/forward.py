@@ -74,7 +74,7 @@ def measure(contenders: Contenders, sizes: tuple[tuple[int, int], ...], rounds: 
                 tasks.append(("caching", time_caching, "residscope, forward"))
             for what, time_it, reference in tasks:
                 bar = progress.add_task(f"{what} ({batch}, {pos})", total=rounds + 2)
-                timings = time_it(contenders, tokens, rounds, on_round=lambda bar=bar: progress.advance(bar))
+                timings = time_it(contenders, tokens, rounds, on_round=partial(progress.advance, bar))
                 rows += [
                     {
                         "what": what,

@@ -133,7 +133,7 @@ def measure(contenders: Contenders, batches: tuple[int, ...], width: int, rounds
                     "matrix product": matrix_product(counter.get_total_flops()),
                 }
                 bar = progress.add_task(f"{sweep}, batch {batch}", total=rounds)
-                timings = interleaved(runs, rounds, warm_up=0, on_round=lambda bar=bar: progress.advance(bar))
+                timings = interleaved(runs, rounds, warm_up=0, on_round=partial(progress.advance, bar))
                 rows.append(
                     {
                         "sweep": sweep,

@@ -8,6 +8,7 @@ table, and as its last line one line of JSON with the figures.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import torch

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from functools import partial
 from typing import Annotated, Any
 
 import torch

@@ -160,12 +160,12 @@ def logit_lens(
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
     prepend_bos: bool | None = None,
     tuned: Translator | None = None,
-    chunk: int = 2048,
+    chunk: int | None = None,
 ) -> LensResult:
     """Read the stream at every depth through the final norm and the unembedding.
 
     Memory: the streams, rows x tokens x d_model numbers, twice; then the streams once, and six buffers of
-    tokens x ``chunk``. No ``[tokens, d_vocab]`` matrix is made.
+    tokens x ``chunk``. So no ``[tokens, d_vocab]`` matrix is made, unless it is small.
 
     Args:
         tokens: prompts as ids, or one text.
@@ -176,7 +176,7 @@ def logit_lens(
         attention_mask: True at real tokens.
         prepend_bos: for text, see ``to_tokens``.
         tuned: a tuned lens.
-        chunk: tokens of the vocabulary at a time.
+        chunk: tokens of the vocabulary at a time; by default 2048, or as many as make tokens x chunk 2 million.
 
     Raises:
         InputError: an unknown row, a target outside the vocabulary, top_k out of range.
@@ -188,7 +188,7 @@ def logit_lens(
         raise InputError("this model's blocks have no resid_mid; use at=('resid_post',)")
     if not 1 <= top_k <= model.cfg.d_vocab:
         raise InputError(f"top_k is {top_k}; expected 1 to d_vocab = {model.cfg.d_vocab}")
-    if chunk < 1:
+    if chunk is not None and chunk < 1:
         raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
     ids, real = model.prepare(tokens, attention_mask, prepend_bos)
     hooks = {"embed": "blocks.0.hook_resid_pre"}
@@ -210,6 +210,8 @@ def logit_lens(
             streams[row] = model.ln_final(stream)
         wanted = None if target is None else _target(model, target, ids)
         per_token = None if wanted is None else wanted.repeat_interleave(ids.shape[1])
+        if chunk is None:
+            chunk = max(2048, 2_000_000 // ids.numel())
         found = lens_statistics(model, streams.flatten(1, 2), top_k=top_k, target=per_token, chunk=chunk)
     return _result(model, tuple(hooks), ids, real, found, norms, wanted, "logit" if tuned is None else "tuned")
 

@@ -136,6 +136,7 @@ def executed(path: Path) -> list[str]:
     return said
 
 
+@pytest.mark.slow  # a kernel that starts late on a busy machine is no failure of the notebook
 def test_the_notebook_runs(monkeypatch):
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     path = ROOT / "analyses" / "notebooks" / "logit_lens.ipynb"

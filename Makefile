@@ -50,6 +50,10 @@ bench: $(READY) ## speed beside Hugging Face and TransformerLens
 	$(BIN)/python benchmarks/forward.py $(ARGS)
 	$(BIN)/python benchmarks/patching.py $(ARGS)
 
+.PHONY: bench-report
+bench-report: $(READY) ## size and response time of a long report in Chromium
+	$(BIN)/python benchmarks/report.py $(ARGS)
+
 $(READY): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; \
 	if [ -z "$$python" ]; then \

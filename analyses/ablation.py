@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 
 from analyses.cell_table import cell_rows, show_cells, show_cost, show_question
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, command_line, progress_bar, run
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -77,19 +77,19 @@ def main(
     device: Device = "cpu",
     dtype: Precision = Dtype.float32,
     top: Cells = 10,
+    report: Report = False,
 ) -> int:
     folder = out or Path("out/ablation")
     flags: dict[str, Any] = {
         "model": model, "prompts": prompts, "n": n, "clean": clean, "corrupted": corrupted, "answer": answer,
         "wrong": wrong, "site": site, "over": over, "method": method, "together": together, "seed": seed,
-        "out": folder, "device": device, "dtype": dtype, "top": top,
+        "out": folder, "device": device, "dtype": dtype, "top": top, "report": report,
+        "from-corrupted": from_corrupted, "frozen-attention": frozen_attention,
     }  # fmt: skip
-    switches = [
-        f" --{name}" for name, on in (("from-corrupted", from_corrupted), ("frozen-attention", frozen_attention)) if on
-    ]
 
     from analyses.head_record import to_json
     from analyses.staging import staged
+    from interp.report import write_report
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -116,9 +116,13 @@ def main(
             for name, figure in figures.items():
                 figure.savefig(temporary / f"ablation_{name}.png")
         files = [f"ablation_{name}.png" for name in figures]
-        command = command_line("ablation", flags) + "".join(switches)
+        command = command_line("ablation", flags)
         values = record(loaded, batch, result, joint, command, seed, files)
         (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
+        if report:
+            views = [result] if isinstance(joint, str) else [result, joint]
+            write_report(views, temporary / "ablation.html", command=command, seed=seed)
+            files.append("ablation.html")
     marks.append(perf_counter())
     show(loaded, batch, result, joint, values, f"{dtype} on {device}", top)
     seconds = [after - before for before, after in pairwise(marks)]

@@ -5,7 +5,6 @@ python analyses/attribution.py --model toy --prompt ABCDEFABCDE --answer F
 
 from __future__ import annotations
 
-import shlex
 from operator import sub
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, Top, progress_bar, run
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, Top, command_line, progress_bar, run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,19 +53,21 @@ def main(
     device: Device = "cpu",
     dtype: Precision = Dtype.float32,
     top: Top = 12,
+    report: Report = False,
 ) -> None:
     from analyses.head_record import to_json
     from analyses.staging import staged
     from analyses.terminal import show_files
     from interp.plots.attribution import plot_logit_attribution, plot_sources
-    from interp.readout import logit_attribution, source_attribution
+    from interp.readout import lens_increments, logit_attribution, source_attribution
+    from interp.report import write_report
     from interp.weights import fired_memories
     from models.loading import load_model
 
     folder = out or Path("out") / "attribution"
     flags = {"model": model, "prompt": prompt, "answer": answer, "wrong": wrong, "by": by, "seed": seed, "out": folder}
-    flags |= {"device": device, "dtype": dtype, "top": top}
-    written = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
+    flags |= {"device": device, "dtype": dtype, "top": top, "report": report}
+    command = command_line("attribution", flags)
     marks = [perf_counter()]
     with staged(folder) as staging:
         with progress_bar() as progress:
@@ -90,11 +91,17 @@ def main(
             for name, figure in figures.items():
                 figure.savefig(staging / name, dpi=DPI)
         record = _record(loaded, found, sources, memories, texts, what)
-        record |= {"model": model, "command": f"python analyses/attribution.py {written}", "figures": list(figures)}
+        record |= {"model": model, "command": command, "figures": list(figures)}
         (staging / "attribution.json").write_text(to_json(record), encoding="utf-8")
+        files = ["attribution.json", *figures]
+        if report:
+            views: list[Any] = [found, lens_increments(loaded, tokens[0], target=right, by="head")]
+            title = f"{what} after {''.join(texts)}"
+            write_report(views, staging / "attribution.html", title=title, command=command, seed=seed)
+            files.append("attribution.html")
     marks.append(perf_counter())
     _show(model, found, sources, memories, texts, what, top)
-    show_files(folder, ["attribution.json", *figures], dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
+    show_files(folder, files, dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
 
 
 def _question(

@@ -7,7 +7,6 @@ Writes ``circuits.json`` (``InductionCircuit.load`` reads it back) and figures: 
 
 from __future__ import annotations
 
-import shlex
 from operator import sub
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, progress_bar, run
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,17 +39,19 @@ def main(
     device: Device = "cpu",
     dtype: Precision = Dtype.float32,
     top: Links = 12,
+    report: Report = False,
 ) -> None:
     from analyses.circuit_table import show
     from analyses.head_record import to_json
     from analyses.staging import staged
     from analyses.terminal import show_files
+    from interp.report import write_report
     from interp.weights import induction_circuit
     from models.loading import load_model
 
     folder = out or Path("out") / "circuits"
     flags = {"model": model, "seed": seed, "out": folder, "device": device, "dtype": dtype, "top": top}
-    written = " ".join(f"--{flag} {shlex.quote(str(value))}" for flag, value in flags.items())
+    command = command_line("circuits", flags | {"report": report})
     marks = [perf_counter()]
     with staged(folder) as staging:
         with progress_bar() as progress:
@@ -63,12 +64,17 @@ def main(
             figures = _figures(circuit)
             for name, figure in figures.items():
                 figure.savefig(staging / name, dpi=DPI)
-        record = _record(circuit, f"python analyses/circuits.py {written}", list(figures))
+        record = _record(circuit, command, list(figures))
         (staging / "circuits.json").write_text(to_json(record), encoding="utf-8")
+        files = ["circuits.json", *figures]
+        if report:
+            title = f"The induction circuit of {model}"
+            write_report([circuit, circuit.report], staging / "circuits.html", title=title, command=command)
+            files.append("circuits.html")
     marks.append(perf_counter())
     n_parameters = sum(parameter.numel() for parameter in loaded.parameters())
     show(circuit, top, n_parameters, f"{dtype} on {device}")
-    show_files(folder, ["circuits.json", *figures], dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
+    show_files(folder, files, dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
 
 
 def _figures(circuit: InductionCircuit) -> dict[str, Figure]:

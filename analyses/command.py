@@ -44,6 +44,7 @@ Out = Annotated[
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...")]
 Precision = Annotated[Dtype, typer.Option("--dtype", help="Precision of the weights.")]
 Top = Annotated[int, typer.Option(min=1, help="Heads to list per kind.")]
+Report = Annotated[bool, typer.Option("--report", help="Also write <out>/<analysis>.html: a page to touch, offline.")]
 
 
 def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
@@ -101,12 +102,13 @@ def _joined(text: str) -> str:
 
 
 def command_line(name: str, flags: Mapping[str, object]) -> str:
-    """Return the command that does the same again; flags that are None are left out.
+    """Return the command that does the same again; flags that are None or switched off are left out.
 
-    >>> command_line("patching", {"model": "toy", "clean": None, "answer": " Mary"})
-    "python analyses/patching.py --model toy --answer ' Mary'"
+    >>> command_line("patching", {"model": "toy", "clean": None, "answer": " Mary", "report": True})
+    "python analyses/patching.py --model toy --answer ' Mary' --report"
     """
-    written = [f"--{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value is not None]
+    given = {flag: value for flag, value in flags.items() if value is not None and value is not False}
+    written = [f"--{flag}" if value is True else f"--{flag} {shlex.quote(str(value))}" for flag, value in given.items()]
     return " ".join([f"python analyses/{name}.py", *written])
 
 

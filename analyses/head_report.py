@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, Top, command_line, progress_bar
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, Top, command_line, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,10 +39,12 @@ def head_analysis(name: str, kinds: Sequence[HeadKind], about: str) -> typer.Typ
         device: Device = "cpu",
         dtype: Precision = Dtype.float32,
         top: Top = 5,
+        report: Report = False,
     ) -> None:
         folder = out or Path("out") / name
         flags = {"model": model, "seed": seed, "out": folder, "device": device, "dtype": dtype, "top": top}
-        analyse(name, kinds, model, seed, folder, device, dtype, top, command_line(name, flags))
+        command = command_line(name, flags | {"report": report})
+        analyse(name, kinds, model, seed, folder, device, dtype, top, report, command)
 
     return app
 
@@ -56,6 +58,7 @@ def analyse(
     device: str,
     dtype: str,
     top: int,
+    page: bool,
     command: str,
 ) -> None:
     """Find heads, write ``<name>.json`` and the figures to ``out``, then print what was found.
@@ -68,6 +71,7 @@ def analyse(
     from analyses.staging import staged
     from analyses.terminal import show_files
     from interp.heads import find_heads
+    from interp.report import write_report
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -86,6 +90,9 @@ def analyse(
         files = [f"{name}_{figure_name}.png" for figure_name in figures]
         values = record(report, name, command, files)
         (folder / f"{name}.json").write_text(to_json(values), encoding="utf-8")
+        if page:
+            write_report(report, folder / f"{name}.html", title=f"Heads of {source}", command=command)
+            files.append(f"{name}.html")
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     marks.append(perf_counter())
     show(report, values["published"], top, n_parameters, f"{dtype} on {device}")

@@ -49,7 +49,7 @@ def main(
     text = prompt if prompt is not None else PROMPTS.get(model.split("-")[0], PROMPT)
     flags: dict[str, Any] = {"model": model, "prompt": text, "target": target, "out": folder, "device": device}
     flags |= {"dtype": dtype, "top": top, "tuned": tuned}
-    command = command_line(NAME, flags) + ("" if attention else " --no-attention")
+    command = command_line(NAME, flags | {"no-attention": not attention})
     analyse(model, text, target, folder, device, dtype, top, tuned, attention, command)
 
 

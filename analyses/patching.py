@@ -25,7 +25,7 @@ import typer
 from rich.console import Console
 
 from analyses.cell_table import cell_rows, show_cells, show_cost, show_question
-from analyses.command import Device, Dtype, Model, Out, Precision, Seed, command_line, progress_bar, run
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -57,16 +57,18 @@ def main(
     device: Device = "cpu",
     dtype: Precision = Dtype.float32,
     top: Cells = 10,
+    report: Report = False,
 ) -> int:
     folder = out or Path("out/patching")
     flags: dict[str, Any] = {
         "model": model, "prompts": prompts, "n": n, "clean": clean, "corrupted": corrupted, "answer": answer,
         "wrong": wrong, "site": site, "over": over, "direction": direction, "seed": seed, "out": folder,
-        "device": device, "dtype": dtype, "top": top,
+        "device": device, "dtype": dtype, "top": top, "report": report,
     }  # fmt: skip
 
     from analyses.head_record import to_json
     from analyses.staging import staged
+    from interp.report import write_report
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -87,8 +89,13 @@ def main(
             for name, figure in figures.items():
                 figure.savefig(temporary / f"patching_{name}.png")
         files = [f"patching_{name}.png" for name in figures]
-        values = record(loaded, batch, result, comparison, command_line("patching", flags), seed, files)
+        command = command_line("patching", flags)
+        values = record(loaded, batch, result, comparison, command, seed, files)
         (temporary / "patching.json").write_text(to_json(values), encoding="utf-8")
+        if report:
+            views = [result] if isinstance(comparison, str) else [result, comparison]
+            write_report(views, temporary / "patching.html", command=command, seed=seed)
+            files.append("patching.html")
     marks.append(perf_counter())
     show(loaded, batch, result, comparison, values, f"{dtype} on {device}", top)
     seconds = [after - before for before, after in pairwise(marks)]

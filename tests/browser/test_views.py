@@ -7,118 +7,10 @@ import pytest
 import torch
 
 from models.generate import prune_logits
+from tests.browser.reading import chance, number
 from tests.interp.report import examples
 
 SIZES = pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
-
-
-def chance(text: str) -> float:
-    """Read a probability as the page writes it; what is below .001 counts as 0."""
-    return 0.0 if text.startswith("<") else float(text)
-
-
-def number(text: str) -> float:
-    return float(text.replace("−", "-").replace("+", "").replace("≈", ""))
-
-
-def bars(page) -> dict[int, tuple[float, float]]:
-    """Return {key: (weight, score)} of the attention view's bars."""
-    rows = page.locator(".bars li[data-key]")
-    found = {}
-    for i in range(rows.count()):
-        row = rows.nth(i)
-        found[int(row.get_attribute("data-key"))] = (
-            chance(row.locator(".weight").inner_text()),
-            number(row.locator(".score").inner_text()),
-        )
-    return found
-
-
-@SIZES
-def test_attention_of_a_tapped_token(visit, width, theme):
-    result = examples.heads_attention()
-    page = visit(result, width, theme)
-    page.get_by_label("Layer", exact=True).select_option("1")
-    page.get_by_label("Head", exact=True).select_option("0")
-    for query in (9, 4, 0):
-        page.locator(f".word[data-pos='{query}']").click()
-        pattern, scores = result.pattern(1, 0), result.head_scores(1, 0)
-        shown = bars(page)
-        assert sorted(shown) == list(range(query + 1))
-        for key, (weight, score) in shown.items():
-            assert weight == pytest.approx(pattern[query, key], abs=0.0007)
-            assert score == pytest.approx(scores[query, key], abs=0.006)
-        widths = page.locator(".bars .fill").evaluate_all("all => all.map((one) => parseFloat(one.style.width))")
-        np.testing.assert_allclose(np.array(widths) / 100, pattern[query, : query + 1], atol=1e-3)
-        assert page.locator(".arcs path").count() == (pattern[query, : query + 1] >= 0.01).sum()
-    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "0"
-
-
-def test_tokens_are_chosen_by_keys_too(visit):
-    page = visit(examples.heads_attention())
-    page.locator(".word[tabindex='0']").focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "2"
-    assert page.locator(".word[tabindex='0']").count() == 1
-    assert sorted(bars(page)) == [0, 1, 2]
-
-
-@SIZES
-def test_the_mask_says_who_may_see_whom(visit, width, theme):
-    result = examples.heads_attention()
-    page = visit(result, width, theme)
-    page.get_by_label("Layer", exact=True).select_option("0")
-    page.get_by_label("Head", exact=True).select_option("1")
-    canvas = page.locator(".matrix canvas")
-    readout = page.locator(".readout")
-    canvas.focus()
-    page.keyboard.press("Home")
-    for _ in range(3):
-        page.keyboard.press("ArrowUp")
-    canvas.press("Home")
-    assert "weight" in readout.inner_text()
-    page.keyboard.press("End")
-    assert "future" in readout.inner_text()
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    corner = {"x": box["width"] - 4, "y": box["height"] - 4}
-    canvas.hover(position=corner)
-    shown = readout.inner_text().partition("weight ")[2].partition(",")[0]
-    assert chance(shown) == pytest.approx(float(result.pattern(0, 1)[-1, -1]), abs=0.001)
-    canvas.click(position=corner)
-    assert page.locator("[aria-current=true]").get_attribute("data-pos") == "10"
-
-
-def test_all_heads_are_drawn_when_seen_and_chosen_by_a_tap(visit):
-    page = visit(examples.heads_attention())
-    assert page.locator("[data-drawn]").count() == 0
-    page.locator("[data-value=all]").click()
-    page.locator("[data-drawn]").nth(3).wait_for()
-    page.locator("[data-head=L1H1]").click()
-    assert page.locator("[data-head=L1H1]").get_attribute("aria-pressed") == "true"
-    assert "L1H1" in page.locator(".columns h3").first.inner_text()
-
-
-def test_a_packed_head_shows_its_weights_as_near_as_it_says(visit, monkeypatch):
-    monkeypatch.setattr("interp.report.packing.pack_heads.__defaults__", (400,))
-    result = examples.heads_attention()
-    page = visit(result)
-    page.get_by_label("Layer", exact=True).select_option("0")
-    page.get_by_label("Head", exact=True).select_option("0")
-    note = page.locator(".note").inner_text()
-    assert note.startswith("Weights are stored to ±")
-    error = float(note.split("±")[1].split()[0]) / 100
-    pattern = result.pattern(0, 0)[10]
-    for row in page.locator(".bars li[data-key]").all():
-        weight = row.locator(".weight").inner_text()
-        true = pattern[int(row.get_attribute("data-key"))]
-        if weight.startswith("<"):
-            assert true <= float(weight[1:]) + 1e-3
-            assert row.locator(".score").inner_text().startswith("<")
-        else:
-            assert float(weight) == pytest.approx(float(true), abs=float(error * pattern.max()) + 1e-3)
 
 
 @SIZES
@@ -275,6 +167,40 @@ def test_a_sweep(visit, width, theme, name):
     assert f"layer L{strongest}" in page.locator(".readout").inner_text()
     page.get_by_label("Show").select_option("mean")
     assert "mean" in page.locator(".legend").inner_text()
+
+
+def test_parts_together(visit):
+    result = examples.joint()
+    page = visit(result)
+    said = page.locator("#view-0 [role=status]").first.inner_text()
+    together, alone = number(said.partition("change it by ")[2].partition(";")[0]), said.partition("add up to ")[2]
+    assert together == pytest.approx(result.joint_change(), abs=0.006)
+    assert number(alone.rstrip(".")) == pytest.approx(result.sum_of_singles(), abs=0.006)
+
+
+def test_an_estimate_beside_the_exact_effects(visit):
+    result = examples.comparison()
+    page = visit(result)
+    order = np.argsort(-np.abs(result.exact), kind="stable")
+    assert page.locator("table.data tbody th").all_inner_texts() == [result.cells[i] for i in order[:15]]
+    shown = [number(text.strip()) for text in page.locator("table.data tbody td:nth-child(3)").all_inner_texts()]
+    assert shown == pytest.approx(result.estimated[order[:15]].tolist(), abs=6e-4)
+    assert page.locator(".takeover").inner_text() == f"{str(result).capitalize()}."
+
+
+def test_a_circuit(visit):
+    result = examples.circuit()
+    page = visit([result, result.report])
+    first = page.locator("#view-0 table.data").first
+    assert first.locator("tbody th").all_inner_texts() == ["L0H0 → L1H2.k", "L0H1 → L1H2.k"]
+    assert first.locator("tr.marked").count() == 1
+    assert page.locator("#view-0 .takeover").inner_text().startswith("1 of 2")
+    canvas = page.locator("#view-0 .matrix canvas")
+    canvas.focus()
+    page.keyboard.press("Home")
+    assert page.locator("#view-0 .readout").inner_text() == "L0H0 composes with L1H2: .200"
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#view-0 .readout").inner_text() == "L1H0 does not come before L1H2"
 
 
 def test_an_attribution(visit):

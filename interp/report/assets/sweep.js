@@ -48,6 +48,7 @@ views.sweep = async (mount, data) => {
     const unit = value === "change" ? one.unit : "";
     holder.replaceChildren(heat.element, legend("change", fixed(base - most, places), fixed(base + most, places), `${value === "change" ? "change" : "mean"}${unit ? `, ${unit}` : ""}`));
     facts.replaceChildren("The run that was changed: ", h("b", {}, `${metric} ${fixed(one.into, places)} ${one.unit}`), ".");
+    if (one.together) facts.append(" All parts together change it by ", h("b", {}, signed(one.together.joint, places)), `; one by one, their changes add up to ${signed(one.together.sum, places)}.`);
     tableBox.replaceChildren(h("h3", {}, "Strongest cells"), sortable([
       ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },

@@ -45,7 +45,7 @@ def page() -> str:
 
 def test_every_type_has_a_view(page):
     sections = [attributes for tag, attributes in Elements(page).elements if tag == "section"]
-    kinds = [one if one != "ablation" else "sweep" for one in examples.ALL]
+    kinds = [one if one not in ("ablation", "joint") else "sweep" for one in examples.ALL]
     assert [one["data-view"] for one in sections] == kinds
 
 
@@ -78,7 +78,7 @@ def test_texts_of_prompts_are_no_markup(page):
     assert tuple(data["result"]["tokens"][0]) == examples.ODD
 
 
-@pytest.mark.parametrize("name", ["lens", "playground", "increments", "heads", "sweep", "ablation"])
+@pytest.mark.parametrize("name", sorted(set(examples.ALL) - {"attention", "attribution", "circuit"}))
 def test_the_data_in_the_page_is_the_results(name):
     result = examples.ALL[name]()
     data = json.loads(view_of(result, "x").json)["result"]

@@ -83,24 +83,23 @@ def main(
             marks.append(perf_counter())
             progress("drawing", 0)
             texts = loaded.to_str_tokens(tokens[0])
-            what = " - ".join(repr(loaded.to_str_tokens([i])[0]) for i in (right, against) if i is not None)
             figures = {
-                "attribution_parts.png": plot_logit_attribution(found, model=model, what=what, top=top),
+                "attribution_parts.png": plot_logit_attribution(found, top=top),
                 "attribution_sources.png": plot_sources(sources, texts, model=model),
             }
             for name, figure in figures.items():
                 figure.savefig(staging / name, dpi=DPI)
-        record = _record(loaded, found, sources, memories, texts, what)
+        record = _record(found, sources, memories)
         record |= {"model": model, "command": command, "figures": list(figures)}
         (staging / "attribution.json").write_text(to_json(record), encoding="utf-8")
         files = ["attribution.json", *figures]
         if report:
             views: list[Any] = [found, lens_increments(loaded, tokens[0], target=right, by="head")]
-            title = f"{what} after {''.join(texts)}"
+            title = f"{found.what} after {''.join(texts)}"
             write_report(views, staging / "attribution.html", title=title, command=command, seed=seed)
             files.append("attribution.html")
     marks.append(perf_counter())
-    _show(model, found, sources, memories, texts, what, top)
+    _show(found, sources, memories, top)
     show_files(folder, files, dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
 
 
@@ -128,15 +127,8 @@ def _best_heads(found: LogitAttribution) -> list[str]:
 
 
 def _record(
-    model: HookedDecoder,
-    found: LogitAttribution,
-    sources: list[SourceAttribution],
-    memories: FiredMemories | None,
-    texts: list[str],
-    what: str,
+    found: LogitAttribution, sources: list[SourceAttribution], memories: FiredMemories | None
 ) -> dict[str, Any]:
-    from interp.results import current_versions
-
     parts = found.to_frame().to_dict("records")
     told = None
     if memories is not None:
@@ -158,11 +150,11 @@ def _record(
         "schema_version": 1,
         "analysis": "attribution",
         "by": found.by,
-        "attributed": what,
+        "attributed": found.what,
         "logit": float(found.logit[0]),
         "remainder": float(found.remainder()[0]),
         "note": FROZEN,
-        "tokens": texts,
+        "tokens": list(found.tokens[0]),
         "parts": parts,
         "sources": [
             {
@@ -174,30 +166,23 @@ def _record(
             for one in sources
         ],
         "memories": told,
-        "config": model.cfg.to_dict(),
-        "versions": current_versions(),
+        "config": found.config,
+        "versions": found.versions,
     }
 
 
-def _show(
-    model: str,
-    found: LogitAttribution,
-    sources: list[SourceAttribution],
-    memories: FiredMemories | None,
-    texts: list[str],
-    what: str,
-    top: int,
-) -> None:
+def _show(found: LogitAttribution, sources: list[SourceAttribution], memories: FiredMemories | None, top: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from analyses.terminal import new_table, say, visible
 
+    texts = found.tokens[0]
     console = Console(highlight=False, emoji=False)
-    say(console, "model", model, "cyan")
+    say(console, "model", found.model, "cyan")
     say(console, "prompt", " ".join(visible(text) for text in texts), "cyan")
     remainder = float(found.remainder()[0])
-    say(console, "logit", f"{what}: {float(found.logit[0]):+.3f}, all parts but {remainder:.1e} of it", "cyan")
+    say(console, "logit", f"{found.what}: {float(found.logit[0]):+.3f}, all parts but {remainder:.1e} of it", "cyan")
     console.print()
     console.print(Text(f"what wrote it, by {found.by}", style="bold"))
     table = new_table("part", "logits>")

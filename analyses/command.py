@@ -68,7 +68,7 @@ def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
         print(f"error: {line}", file=sys.stderr)
         return 2
     if code == 130:
-        print("interrupted; nothing was written", file=sys.stderr)
+        print("interrupted; no file is half-written", file=sys.stderr)
     return code
 
 

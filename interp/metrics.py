@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.precision import at_least_float32
 from models.errors import InputError
 
 
@@ -76,12 +77,7 @@ class Metric(ABC):
         if vocabulary is not None:
             index = vocabulary.to(logits.device).expand(len(logits), -1)
             picked = picked.gather(2, index[:, None].expand(*picked.shape[:2], -1))
-        return self(widened(picked))
-
-
-def widened(logits: Tensor) -> Tensor:
-    """Return logits in float32 at least: differences and sums over a vocabulary are not taken in half precision."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return self(at_least_float32(picked))
 
 
 def as_tokens(tokens: int | Sequence[int] | Tensor, batch: int | None = None) -> Int[Tensor, "batch"]:

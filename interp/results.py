@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,11 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
+from interp.files import written_whole
 from interp.sites import Head
 from models.errors import InputError
+from models.protocol import HookedModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 HeadKind = Literal["previous_token", "sink", "induction", "duplicate_token"]
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -35,9 +37,14 @@ def current_versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
+def described(model: HookedModel) -> dict[str, Any]:
+    """Return what every result says of the model it is about: ``model`` (its name), ``config`` and ``versions``."""
+    return {"model": model.name or type(model).__name__, "config": model.cfg.to_dict(), "versions": current_versions()}
+
+
 @dataclass(frozen=True, eq=False)
 class Result(ABC):
-    """A value with a JSON form: ``load(save(x)) == x``."""
+    """A value with a JSON form, ``load(save(x)) == x``, that draws itself and shows itself in a notebook."""
 
     schema_version: ClassVar[int] = 1
 
@@ -50,17 +57,25 @@ class Result(ABC):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the result that ``to_dict`` describes."""
 
+    @abstractmethod
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the result; the functions in ``interp.plots`` have more options. ``dark`` is for a dark page."""
+
+    @abstractmethod
+    def summary_html(self) -> str:
+        """Return the main figures as an HTML table: what a notebook viewer shows that runs no scripts."""
+
+    def _repr_html_(self) -> str:
+        """Return the result's page in a frame; see ``interp.report.show``."""
+        from interp.report import show
+
+        return show(self)._repr_html_()
+
     def save(self, path: str | Path) -> Path:
         """Write JSON to ``path``, whole or not at all, and return the path."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        try:
+        with written_whole(path) as partial:
             partial.write_text(json.dumps(self.to_dict(), allow_nan=False), encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return path
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -263,8 +278,14 @@ class HeadReport(Result):
             warnings=tuple(values["warnings"]),
         )
 
-    def _repr_html_(self) -> str:
-        """Return the found heads as an HTML table, for notebooks."""
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw every head's scores; see ``interp.plots.plot_head_scores``."""
+        from interp.plots import plot_head_scores
+
+        return plot_head_scores(self, dark=dark)
+
+    def summary_html(self) -> str:
+        """Return the found heads as a table."""
         rows = [
             f"<tr><td>{e.kind}</td><td>{e.name}</td><td>{e.score:.3f}</td>"
             f"<td>{e.interval[0]:.3f} to {e.interval[1]:.3f}</td><td>{e.null:.3f}</td><td>{e.p_value:.2g}</td>"

@@ -24,7 +24,9 @@ from models.text import Tokenizer
 
 @runtime_checkable
 class HookedModel(Protocol):
-    """A transformer with named hook points."""
+    """A transformer with named hook points. ``name`` is what results call it."""
+
+    name: str | None
 
     @property
     def cfg(self) -> StackConfig: ...

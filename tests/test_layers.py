@@ -52,9 +52,9 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def is_plot(node: ast.AST) -> bool:
-    """Return whether this is the method by which a result draws itself: it asks the layer above, when called."""
-    return isinstance(node, ast.FunctionDef) and node.name == "plot"
+def shows_itself(node: ast.AST) -> bool:
+    """Return whether this is a method by which a result draws or shows itself: it asks the layer above, when called."""
+    return isinstance(node, ast.FunctionDef) and node.name in ("plot", "_repr_html_")
 
 
 def imports(source: str, *, top_level_only: bool = False) -> set[str]:
@@ -70,7 +70,7 @@ def imports(source: str, *, top_level_only: bool = False) -> set[str]:
             assert node.module is not None
             full = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in MODULES else node.module for name in full}
-        elif is_type_checking(node) or is_plot(node) or (top_level_only and isinstance(node, ast.FunctionDef)):
+        elif is_type_checking(node) or shows_itself(node) or (top_level_only and isinstance(node, ast.FunctionDef)):
             continue
         waiting += ast.iter_child_nodes(node)
     return found

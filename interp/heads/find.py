@@ -13,7 +13,7 @@ from interp.heads.knockout import BATCH
 from interp.heads.scores import Measured, measure, n_layers, shown_patterns
 from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
 from interp.prompts import repeated_tokens
-from interp.results import KINDS, HeadEvidence, HeadKind, HeadReport, current_versions
+from interp.results import KINDS, HeadEvidence, HeadKind, HeadReport, described
 from interp.sites import Head
 from models.errors import InputError, nearest
 from models.protocol import HookedModel
@@ -54,7 +54,7 @@ def find_heads(
     Args:
         model: a decoder.
         kinds: the kinds to report; all four are measured, as each other's confounds.
-        name: what the report calls the model; by default its class.
+        name: what the report calls the model; by default its own name.
         seed: of tokens, bootstrap and random sets.
         n_sequences: by default 16, or as many as significance over all heads takes.
         length: distinct tokens N in BOS + 2 N; by default 50, or what context and vocabulary allow.
@@ -100,13 +100,11 @@ def find_heads(
 
     tokens_shown = tuple(model.to_str_tokens(prompts.repeated[0]))
     return HeadReport(
-        model=name or type(model).__name__,
+        **described(model) | ({} if name is None else {"model": name}),
         kinds=kinds,
         seed=seed,
         evidence=_evidence(measured, kinds, p_values, verdicts, caused.effects, seed),
         causal=tuple(caused.evidence),
-        config=model.cfg.to_dict(),
-        versions=current_versions(),
         settings={
             "n_sequences": n_sequences,
             "length": prompts.length,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.interventions.activation_patching import aligned
 from interp.interventions.cells import Site, n_layers_of
-from interp.interventions.metric_result import described
+from interp.interventions.metric_result import cell_fields
 from interp.interventions.sources import Method, Source, ablation_source, check_method
 from interp.metrics import AnyMetric, Metric, as_metrics
 from models.errors import InputError
@@ -105,7 +105,7 @@ class Ablating:
     def fields(self, intact: Sequence[Tensor]) -> dict[str, Any]:
         """Return the fields that both results have; ``intact`` is the untouched run, per metric."""
         n_reference = len(self.tokens if self.reference is None else self.reference)
-        return described(self.model, self.metrics) | {
+        return cell_fields(self.model, self.metrics) | {
             "intact": {name: value.numpy() for name, value in zip(self.metrics, intact, strict=True)},
             "tokens": tuple(tuple(self.model.to_str_tokens(row)) for row in self.tokens),
             "method": self.method,

@@ -109,7 +109,7 @@ class JointAblation(_Ablated):
 
         return plot_joint_ablation(self, metric, dark=dark)
 
-    def _repr_html_(self) -> str:
+    def summary_html(self) -> str:
         """Return singles, their sum and the joint change, as a table."""
         name = self.metrics[0]
         changes = [*zip(self.parts, self.change(name), strict=True)]

@@ -141,7 +141,8 @@ class AttributionComparison(Result):
         arrays = {name: np.array(values[name]) for name in ("estimated", "exact")}
         return cls(**(read | arrays | {"cells": tuple(values["cells"])}))
 
-    def _repr_html_(self) -> str:
+    def summary_html(self) -> str:
+        """Return the correlations as a sentence."""
         return f"<p>{escape(self.title)}, beside exact patching: {escape(str(self))}</p>"
 
 

@@ -168,7 +168,7 @@ class CellResult(Result):
             read[field.name] = _tuples(value)
         return cls(**read)
 
-    def _repr_html_(self) -> str:
+    def summary_html(self) -> str:
         """Return the cells that change the metric most, as a table."""
         name = self.metrics[0]
         frame = self.to_frame(name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from interp.interventions.cell_result import CellResult
 from interp.metrics import Metric, recovered_fraction
-from interp.results import current_versions
+from interp.results import described
 from models.protocol import HookedModel
 
 
@@ -56,19 +56,12 @@ class MetricResult(CellResult):
             higher_is_better=self.higher_is_better[name],
         )
 
-    @property
-    def title(self) -> str:
-        return f"{type(self).__name__} of {self.model}, {self.direction}"
 
-
-def described(model: HookedModel, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+def cell_fields(model: HookedModel, metrics: Mapping[str, Metric]) -> dict[str, Any]:
     """Return the fields that every ``CellResult`` of this model and these metrics has."""
-    return {
+    return described(model) | {
         "units": {name: metric.unit for name, metric in metrics.items()},
         "higher_is_better": {name: metric.higher_is_better for name, metric in metrics.items()},
-        "model": getattr(model, "name", type(model).__name__),
-        "config": cast(Any, model.cfg).to_dict(),
-        "versions": current_versions(),
     }
 
 
@@ -81,7 +74,7 @@ def common_fields(
     """
     shown = [tuple(tuple(model.to_str_tokens(row)) for row in side) for side in tokens]
     pairs = dict(zip(metrics, (pair.double().cpu().numpy() for pair in baselines), strict=True))
-    return described(model, metrics) | {
+    return cell_fields(model, metrics) | {
         "clean": {name: pair[0] for name, pair in pairs.items()},
         "corrupted": {name: pair[1] for name, pair in pairs.items()},
         "clean_tokens": shown[0],

@@ -17,7 +17,8 @@ from torch import Tensor
 from interp.interventions.cells import Cell, Grid, n_layers_of, renormalised
 from interp.interventions.entering import AFTER_MLP, Base, Entrances
 from interp.interventions.resume import MLP_CHUNK, Wavefront
-from interp.metrics import Metric, widened
+from interp.metrics import Metric
+from interp.precision import at_least_float32
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
 from models.protocol import HookedModel, ResumableModel
@@ -78,13 +79,13 @@ def judge(
     normed = model.ln_final(picked)
     vocabulary = metric.vocabulary()
     if vocabulary is None:
-        return metric(widened(model.unembed(normed)))
+        return metric(at_least_float32(model.unembed(normed)))
     vocabulary = vocabulary.to(stream.device)
     if len(vocabulary) == 1:
         vocabulary = vocabulary.expand(stream.shape[1], -1)
     columns = model.W_U.T[vocabulary]  # [batch, token, d_model]
     logits = torch.einsum("nbrd,btd->nbrt", normed, columns)
-    return metric(widened(logits + model.b_U[vocabulary][:, None]))
+    return metric(at_least_float32(logits + model.b_U[vocabulary][:, None]))
 
 
 def resumed_sweep(

@@ -1,7 +1,9 @@
-"""Attention patterns of a report's best heads: queries down, keys across, with the tokens."""
+"""Attention patterns, of a report's best heads or of one prompt: queries down, keys across, with the tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -9,11 +11,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from interp.plots.style import model_title, palette, printable, styled_figure, tick_step
+from interp.readout.attention import AttentionResult
 from interp.results import HeadReport
+from interp.sites import Head
+from models.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.image import AxesImage
 
 PANEL = 3.3  # inches
 PER_ROW = {1: 1, 2: 2, 3: 3, 4: 2}  # three from five panels on
@@ -48,30 +52,63 @@ def plot_attention_patterns(report: HeadReport, *, per_kind: int = 2, dark: bool
         dark: light ink on a dark page.
     """
     heads = best_heads(report, per_kind)
-    columns = PER_ROW.get(len(heads), 3)
-    rows = max(1, ceil(len(heads) / columns))
+    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
+    title = f"Where the best heads of {model_title(report.model)} look"
+    with _panels(len(heads), title, dark) as (figure, panels):
+        for ax, (name, captions) in zip(panels, heads.items(), strict=True):
+            _panel(ax, np.asarray(report.patterns[name]), report.tokens_shown, "\n".join([name, *captions]))
+            if len(report.tokens_shown) > repeat:
+                for line in (ax.axhline, ax.axvline):
+                    line(repeat - 0.5, color=palette(1), linewidth=0.7, alpha=0.7)
+    return figure
+
+
+def plot_attention(
+    result: AttentionResult, heads: Sequence[tuple[int, int]] | None = None, *, dark: bool = False
+) -> Figure:
+    """Draw the attention of some heads on one prompt, side by side. A row is a query and sums to 1.
+
+    Args:
+        result: of ``attention``.
+        heads: (layer, head) each; by default four whose last token looks hardest at some token within the prompt.
+        dark: light ink on a dark page.
+
+    Raises:
+        InputError: no heads, or one that the result does not have.
+    """
+    chosen = [Head(*head) for head in (result.most_telling() if heads is None else heads)]
+    if not chosen:
+        raise InputError("no heads to draw; give at least one (layer, head)")
+    with _panels(len(chosen), f"Where heads of {model_title(result.model)} look", dark) as (figure, panels):
+        for ax, head in zip(panels, chosen, strict=True):
+            _panel(ax, result.pattern(*head), result.tokens, str(head))
+    return figure
+
+
+@contextmanager
+def _panels(count: int, title: str, dark: bool) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Give a figure and its panels; a colour bar and what the sides mean are added once they are drawn."""
+    columns = PER_ROW.get(count, 3)
+    rows = max(1, ceil(count / columns))
     with styled_figure(columns * (PANEL + 0.6) + 0.9, rows * (PANEL + 0.95) + 0.7, dark=dark) as figure:
         axes = figure.subplots(rows, columns, squeeze=False)
-        for ax in axes.flat[len(heads) :]:
+        for ax in axes.flat[count:]:
             ax.remove()
-        for ax, (name, captions) in zip(axes.flat, heads.items(), strict=False):
-            image = _panel(ax, report, name, captions)
-        figure.suptitle(f"Where the best heads of {model_title(report.model)} look", x=0.02, ha="left")
-        if heads:
-            bar = figure.colorbar(image, ax=figure.axes, fraction=0.04, aspect=20, shrink=0.9 / rows)
+        yield figure, list(axes.flat[:count])
+        figure.suptitle(title, x=0.02, ha="left")
+        if count:
+            bar = figure.colorbar(axes.flat[0].images[0], ax=figure.axes, fraction=0.04, aspect=20, shrink=0.9 / rows)
             bar.set_label("attention")
             bar.outline.set_visible(False)
             figure.supxlabel("key: the token looked at", fontsize=9)
             figure.supylabel("query: the token that looks", fontsize=9)
-    return figure
 
 
-def _panel(ax: Axes, report: HeadReport, name: str, captions: list[str]) -> AxesImage:
-    pattern = np.asarray(report.patterns[name])
+def _panel(ax: Axes, pattern: np.ndarray, tokens: Sequence[str], title: str) -> None:
     n = len(pattern)
     future = np.triu(np.ones_like(pattern, dtype=bool), k=1)
-    image = ax.imshow(np.ma.masked_array(pattern, future), vmin=0, vmax=1)
-    labels = [printable(token, longest=8) for token in report.tokens_shown]
+    ax.imshow(np.ma.masked_array(pattern, future), vmin=0, vmax=1)
+    labels = [printable(token, longest=8) for token in tokens]
     shown = range(0, n, tick_step(n, PANEL))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(shown, [labels[i] for i in shown], fontsize=7)
@@ -79,9 +116,4 @@ def _panel(ax: Axes, report: HeadReport, name: str, captions: list[str]) -> Axes
         if len(label.get_text()) > 1:
             label.set_rotation(90)
     ax.tick_params(length=2)
-    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
-    if n > repeat:
-        for line in (ax.axhline, ax.axvline):
-            line(repeat - 0.5, color=palette(1), linewidth=0.7, alpha=0.7)
-    ax.set_title(f"{name}\n" + "\n".join(captions), fontsize=9)
-    return image
+    ax.set_title(title, fontsize=9)

@@ -12,15 +12,11 @@ from interp.readout.logit_attribution import LogitAttribution, SourceAttribution
 from models.errors import InputError
 
 
-def plot_logit_attribution(
-    found: LogitAttribution, *, model: str, what: str, top: int = 20, dark: bool = False
-) -> Figure:
+def plot_logit_attribution(found: LogitAttribution, *, top: int = 20, dark: bool = False) -> Figure:
     """Draw the largest parts of a logit, mean over the batch, and the sum of all others.
 
     Args:
         found: of ``logit_attribution``.
-        model: its name, for the title.
-        what: what was attributed, such as ``" Paris" - " Rome"``.
         top: bars to draw.
         dark: light ink on a dark page.
     """
@@ -32,7 +28,7 @@ def plot_logit_attribution(
     if len(rest):
         names.append(f"{len(rest)} others")
         heights.append(float(means[rest].sum()))
-    names.append("sum: the logit" + ("s' difference" if " - " in what else ""))
+    names.append("sum: the logit" + ("s' difference" if all(" - " in one for one in found.answer) else ""))
     heights.append(float(found.logit.double().mean()))
     with styled_figure(6.0, 0.21 * len(names) + 1.3, dark=dark) as figure:
         ax = figure.subplots()
@@ -41,10 +37,12 @@ def plot_logit_attribution(
         ax.barh(range(len(names)), heights, color=colours)
         ax.axvline(0, color="0.55", linewidth=0.8)
         ax.set_yticks(range(len(names)), names)
-        ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"logits added to {printable(what, longest=40)}, norms frozen")
+        ax.set(
+            ylim=(len(names) - 0.4, -0.6), xlabel=f"logits added to {printable(found.what, longest=40)}, norms frozen"
+        )
         ax.grid(axis="x")
         ax.set_axisbelow(True)
-        entitle(figure, f"What wrote the answer: {model_title(model)}")
+        entitle(figure, f"What wrote the answer: {model_title(found.model)}")
     return figure
 
 

@@ -9,6 +9,7 @@ import base64
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,13 +18,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.precision import at_least_float32
-from interp.results import Result, current_versions
+from interp.results import Result, described
 from interp.sites import Head
 from models.errors import InputError
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,6 +88,35 @@ class AttentionResult(Result):
                 "weight": pattern[query, key],
             }
         )
+
+    def most_telling(self, n: int = 4) -> tuple[Head, ...]:
+        """Return the heads whose last token looks hardest at one token that is neither the first nor itself."""
+        last = self.scores[:, :, -1].astype(np.float64)
+        weights = np.exp(last - last.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        inner = weights[..., 1:-1].max(-1) if weights.shape[-1] > 2 else weights.max(-1)
+        best = np.argsort(-inner.ravel(), kind="stable")[:n]
+        return tuple(Head(self.layers[int(i) // self.n_heads], int(i) % self.n_heads) for i in best)
+
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw four telling heads; see ``interp.plots.plot_attention``."""
+        from interp.plots import plot_attention
+
+        return plot_attention(self, dark=dark)
+
+    def summary_html(self) -> str:
+        """Return what the last token looks at most in the most telling heads, as a table."""
+        import pandas as pd
+
+        rows = []
+        for layer, head in self.most_telling():
+            row = self.pattern(layer, head)[-1]
+            key = int(row.argmax())
+            rows.append(
+                {"head": str(Head(layer, head)), "looks at": self.tokens[key], "position": key, "weight": row[key]}
+            )
+        table: str = pd.DataFrame(rows).to_html(index=False, float_format="{:.3g}".format)
+        return f"<p>Attention from the last token, {escape(repr(self.tokens[-1]))}</p>{table}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -152,7 +183,5 @@ def attention(
         tokens=tuple(model.to_str_tokens(ids[0])),
         layers=chosen,
         scores=kept,
-        model=getattr(model, "name", type(model).__name__),
-        config=model.cfg.to_dict(),
-        versions=current_versions(),
+        **described(model),
     )

@@ -21,12 +21,13 @@ from interp.precision import at_least_float32
 from interp.readout.decompose import residual_writes
 from interp.readout.lens_statistics import unembedding_chunks
 from interp.readout.writes import By, hooks_needed, norm_step
-from interp.results import Result, current_versions
+from interp.results import Result, described
 from models.errors import InputError
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,7 +94,13 @@ class IncrementsResult(Result):
         read["texts"] = {int(token): text for token, text in read["texts"].items()}
         return cls(**read)
 
-    def _repr_html_(self) -> str:
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the largest increments; see ``interp.plots.plot_increments``."""
+        from interp.plots import plot_increments
+
+        return plot_increments(self, dark=dark)
+
+    def summary_html(self) -> str:
         """Return what every write raises most, as a table."""
         table: str = self.to_frame().to_html(index=False, float_format="{:.3g}".format)
         return table
@@ -211,7 +218,5 @@ def _result(
         texts=dict(zip(distinct, model.to_str_tokens(distinct), strict=True)),
         target=None if target is None else model.to_str_tokens([target])[0],
         target_by=target_by,
-        model=getattr(model, "name", type(model).__name__),
-        config=model.cfg.to_dict(),
-        versions=current_versions(),
+        **described(model),
     )

@@ -11,9 +11,10 @@ make of it. On GPT-2 small that is off by about half of the true direct effect; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from einops import einsum
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
+from interp.results import Result, described
 from interp.sites import Head, parse_head
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
@@ -29,27 +31,41 @@ from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 Ids = int | Sequence[int] | Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class LogitAttribution:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogitAttribution(Result):
     """The parts of a logit, or of a difference of two, with frozen norms.
 
     Attributes:
+        tokens: the prompts, one string per token, without padding.
+        answer: the text of each prompt's answer; of a difference ``"' Paris' - ' Rome'"``.
         labels: components as in ``ResidualWrites``, then ``ln_final bias`` and ``unembed bias``.
         values: ``[component, batch]``, in logits; positive raises the answer.
         logit: the model's own logit or difference, ``[batch]``; the values add up to it.
         columns: where each example's logit was read, ``[batch]``.
         by: ``component``, ``head`` or ``neuron``.
+        model, config, versions: what computed this.
     """
 
+    tokens: tuple[tuple[str, ...], ...]
+    answer: tuple[str, ...]
     labels: tuple[str, ...]
     values: Float[Tensor, "component batch"]
     logit: Float[Tensor, "batch"]
     columns: Int[Tensor, "batch"]
     by: By
+    model: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+
+    @property
+    def what(self) -> str:
+        """What was attributed, in a few words."""
+        return self.answer[0] if len(set(self.answer)) == 1 else "each prompt's answer"
 
     def remainder(self) -> Float[Tensor, "batch"]:
         """Return the logit minus the sum of all values: rounding only."""
@@ -61,6 +77,31 @@ class LogitAttribution:
 
         frame = pd.DataFrame({"component": self.labels, "logits": self.values.mean(1).tolist()})
         return frame.sort_values("logits", key=abs, ascending=False, ignore_index=True, kind="stable")
+
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the largest parts; see ``interp.plots.plot_logit_attribution``."""
+        from interp.plots import plot_logit_attribution
+
+        return plot_logit_attribution(self, dark=dark)
+
+    def summary_html(self) -> str:
+        """Return the largest parts as a table."""
+        table: str = self.to_frame().head(10).to_html(index=False, float_format="{:.3g}".format)
+        return f"<p>What wrote {escape(self.what)}, norms frozen</p>{table}"
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {name: list(values[name]) for name in ("answer", "labels")}
+        values |= {name: values[name].tolist() for name in ("values", "logit", "columns")}
+        values["tokens"] = [list(row) for row in self.tokens]
+        return {"result": type(self).__name__, "schema_version": self.schema_version} | values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        read = {field.name: values[field.name] for field in fields(cls)}
+        read |= {name: tuple(values[name]) for name in ("answer", "labels")}
+        read |= {name: torch.tensor(values[name]) for name in ("values", "logit", "columns")}
+        return cls(**read | {"tokens": tuple(map(tuple, values["tokens"]))})
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +167,14 @@ def logit_attribution(
     named = tuple(label for group in reversed(labels) for label in group)
     constants = [value[None] for value in run.constants.values()]
     return LogitAttribution(
-        (*named, *run.constants), torch.cat([*reversed(values), *constants]), run.logit, run.columns, by
+        tokens=run.tokens,
+        answer=run.answer,
+        labels=(*named, *run.constants),
+        values=torch.cat([*reversed(values), *constants]),
+        logit=run.logit,
+        columns=run.columns,
+        by=by,
+        **described(model),
     )
 
 
@@ -171,6 +219,7 @@ class _Run:
         cache: of the whole run.
         direction: what of the stream leaving the last block raises the logit, the final norm frozen.
         constants: what the logit has beside the stream's part, by label, ``[batch]``.
+        tokens, answer: as in ``LogitAttribution``.
     """
 
     model: ResumableModel
@@ -180,6 +229,8 @@ class _Run:
     direction: Float[Tensor, "batch 1 d_model"]
     constants: dict[str, Float[Tensor, "batch"]]
     logit: Float[Tensor, "batch"]
+    tokens: tuple[tuple[str, ...], ...]
+    answer: tuple[str, ...]
 
     @staticmethod
     def of(
@@ -214,7 +265,19 @@ class _Run:
             if final.bias is not None:
                 constants = {final.label: (direction * final.bias).sum(-1).squeeze(1)} | constants
             direction = final.pull_back(direction)
-        return _Run(model, cache, by, columns, direction, constants, logit)
+        rows_shown = [row if real is None else row[real[i]] for i, row in enumerate(tokens)]
+        texts = [[repr(text) for text in model.to_str_tokens(ids)] for _, ids in signed]
+        return _Run(
+            model,
+            cache,
+            by,
+            columns,
+            direction,
+            constants,
+            logit,
+            tuple(tuple(model.to_str_tokens(row)) for row in rows_shown),
+            tuple(" - ".join(pair) for pair in zip(*texts, strict=True)),
+        )
 
     def backwards(self) -> Iterator[tuple[Write | NormStep, Float[Tensor, "batch 1 d_model"]]]:
         """Give every write and norm, the last first, with the answer's direction in the stream right after it."""

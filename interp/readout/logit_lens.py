@@ -22,12 +22,13 @@ from torch import Tensor
 
 from interp.precision import at_least_float32
 from interp.readout.lens_statistics import lens_statistics
-from interp.results import Result, current_versions
+from interp.results import Result, described
 from models.errors import InputError
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 class Translator(Protocol):
@@ -144,7 +145,13 @@ class LensResult(Result):
         read["top_texts"] = {int(token): text for token, text in read["top_texts"].items()}
         return cls(**read)
 
-    def _repr_html_(self) -> str:
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the first prompt's top guesses by depth and position; see ``interp.plots.plot_lens_grid``."""
+        from interp.plots import plot_lens_grid
+
+        return plot_lens_grid(self, dark=dark)
+
+    def summary_html(self) -> str:
         """Return the last position's trajectory as a table."""
         table: str = self.to_frame().to_html(index=False, float_format="{:.3g}".format)
         return f"<p>{self.lens} lens, last position</p>{table}"
@@ -270,9 +277,7 @@ def _result(
         target_rank=None if target is None else grid(found.target_rank),
         lens=lens,
         warnings=_warnings(rows, first, ids.cpu().numpy(), counted, texts),
-        model=getattr(model, "name", type(model).__name__),
-        config=model.cfg.to_dict(),
-        versions=current_versions(),
+        **described(model),
     )
 
 

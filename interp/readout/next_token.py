@@ -17,12 +17,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.precision import at_least_float32
-from interp.results import Result, current_versions
+from interp.results import Result, described
 from models.errors import InputError
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 41))
 
@@ -71,6 +72,17 @@ class NextTokenResult(Result):
 
         columns = {"token": self.top_tokens, "text": self.top_texts, "logit": self.top_logits}
         return pd.DataFrame({**columns, "probability": self.probabilities()})
+
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the most likely tokens; see ``interp.plots.plot_next_token``."""
+        from interp.plots import plot_next_token
+
+        return plot_next_token(self, dark=dark)
+
+    def summary_html(self) -> str:
+        """Return the most likely tokens as a table."""
+        table: str = self.to_frame().head(10).to_html(index=False, float_format="{:.3g}".format)
+        return table
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -135,7 +147,5 @@ def next_token(
         temperatures=TEMPERATURES,
         rest=rest,
         n_rest=n_rest,
-        model=getattr(model, "name", type(model).__name__),
-        config=model.cfg.to_dict(),
-        versions=current_versions(),
+        **described(model),
     )

@@ -9,7 +9,6 @@ depth needs none.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.files import written_whole
 from interp.precision import at_least_float32
 from models.errors import CheckpointMismatch, InputError, LoadError
 from models.protocol import ResumableModel
@@ -59,18 +59,12 @@ class TunedLens:
 
     def save(self, path: str | Path) -> Path:
         """Write safetensors, whole or not at all."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            tensors = {name: getattr(self, name).contiguous() for name in ("weight", "bias", "kl")}
-            save_file(tensors, partial, metadata={"format": "residscope tuned lens", "version": json.dumps(1)})
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return path
+        tensors = {name: getattr(self, name).contiguous() for name in ("weight", "bias", "kl")}
+        with written_whole(path) as partial:
+            partial.write_bytes(save(tensors, metadata={"format": "residscope tuned lens", "version": json.dumps(1)}))
+        return Path(path)
 
     @staticmethod
     def load(path: str | Path, device: torch.device | str = "cpu") -> TunedLens:

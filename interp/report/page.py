@@ -5,7 +5,6 @@ Texts of prompts reach the page only as JSON or through the template's escaping,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 
 import jinja2
 
-from interp.report.views import Showable, View, view_of
+from interp.files import written_whole
+from interp.report.views import View, view_of
+from interp.results import Result
 from models.errors import InputError
 
 ASSETS = Path(__file__).with_name("assets")
@@ -34,11 +35,12 @@ def _script() -> str:
 
 
 def to_html(
-    results: Showable | Sequence[Showable],
+    results: Result | Sequence[Result],
     *,
     title: str | None = None,
     command: str | None = None,
     seed: int | None = None,
+    framed: bool = False,
 ) -> str:
     """Return one self-contained page.
 
@@ -47,6 +49,7 @@ def to_html(
         title: of the page; by default the first view's, with the model.
         command: that made the results, shown at the bottom.
         seed: of what was drawn, where the results themselves do not say.
+        framed: made smaller, for a frame in another page.
 
     Raises:
         InputError: no result, or one that has no view.
@@ -64,11 +67,13 @@ def to_html(
         script=_script(),
         provenance=_provenance(shown, models, command, seed),
         configs=_configs(shown),
+        framed=framed,
+        heading=not framed or title is not None or len(views) > 1,
     )
 
 
 def write_report(
-    results: Showable | Sequence[Showable],
+    results: Result | Sequence[Result],
     path: str | Path,
     *,
     title: str | None = None,
@@ -77,15 +82,9 @@ def write_report(
 ) -> Path:
     """Write the page of ``to_html`` to ``path``, whole or not at all, and return the path."""
     html = to_html(results, title=title, command=command, seed=seed)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with written_whole(path) as partial:
         partial.write_text(html, encoding="utf-8", errors="replace")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return Path(path)
 
 
 def _default_title(views: Sequence[View], models: Sequence[str]) -> str:

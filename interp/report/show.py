@@ -6,23 +6,31 @@ from collections.abc import Sequence
 from html import escape
 
 from interp.report.page import to_html
-from interp.report.views import Showable
+from interp.results import Result
+
+LARGEST = 8_000_000  # characters of a page that a notebook is made to carry
 
 
 class Shown:
-    """A page that a notebook displays."""
+    """A page that a notebook displays, with a table for viewers that run no scripts or drop frames."""
 
-    def __init__(self, html: str, height: int) -> None:
-        self._html, self._height = html, height
+    def __init__(self, html: str, summary: str, height: int) -> None:
+        self._html, self._summary, self._height = html, summary, height
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, apart from the notebook's own styles and scripts."""
+        """Return the page in a frame, apart from the notebook's own styles and scripts, and the table, closed."""
+        if len(self._html) > LARGEST:
+            advice = "Too large for a notebook: write_report(result, 'page.html') makes a page of its own."
+            return f"<p>{advice}</p>{self._summary}"
         style = f"width:100%;height:{self._height}px;border:0;border-radius:12px"
-        page = escape(self._html)
-        return f'<iframe title="residscope report" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
+        frame = (
+            f'<iframe title="residscope report" sandbox="allow-scripts" style="{style}" '
+            f'srcdoc="{escape(self._html)}"></iframe>'
+        )
+        return f"{frame}<details><summary>as a table</summary>{self._summary}</details>"
 
 
-def show(results: Showable | Sequence[Showable], *, title: str | None = None, height: int = 720) -> Shown:
+def show(results: Result | Sequence[Result], *, title: str | None = None, height: int = 640) -> Shown:
     """Return results as an interactive page for a notebook.
 
     Args:
@@ -30,4 +38,6 @@ def show(results: Showable | Sequence[Showable], *, title: str | None = None, he
         title: of the page.
         height: of its frame, in pixels.
     """
-    return Shown(to_html(results, title=title), height)
+    shown = list(results) if isinstance(results, Sequence) else [results]
+    summary = "".join(result.summary_html() for result in shown)
+    return Shown(to_html(shown, title=title, framed=True), summary, height)

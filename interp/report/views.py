@@ -23,8 +23,6 @@ from interp.results import HeadReport, Result
 from interp.weights.circuit_result import InductionCircuit
 from models.errors import InputError
 
-Showable = Result | LogitAttribution
-
 
 @dataclass(frozen=True)
 class View:
@@ -65,7 +63,7 @@ def _compact(value: Any) -> Any:
     return value
 
 
-def view_of(result: Showable, prefix: str) -> View:
+def view_of(result: Result, prefix: str) -> View:
     """Return the view of a result.
 
     Args:
@@ -102,20 +100,10 @@ def _attention(result: AttentionResult, prefix: str) -> View:
             "layers": list(result.layers),
             "heads": result.n_heads,
             "packs": described,
-            "start": _most_telling(result),
+            "start": list(result.most_telling(1)[0]),
         },
         packs={ids[str(one.head)]: one.text for one in packed},
     )
-
-
-def _most_telling(result: AttentionResult) -> list[int]:
-    """Return (layer, head) of the sharpest last row that rests neither on the first token nor on the last."""
-    last = result.scores[:, :, -1].astype(np.float64)
-    weights = np.exp(last - last.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    inner = weights[..., 1:-1].max(-1) if weights.shape[-1] > 2 else weights.max(-1)
-    layer, head = np.unravel_index(int(inner.argmax()), inner.shape)
-    return [result.layers[int(layer)], int(head)]
 
 
 def _lens(result: LensResult, prefix: str) -> View:
@@ -182,18 +170,12 @@ def _metric(result: CellResult, name: str) -> dict[str, Any]:
 
 
 def _attribution(result: LogitAttribution, prefix: str) -> View:
-    n_prompts = result.values.shape[1]
     return View(
         kind="attribution",
         title="Direct logit attribution",
         lede="How much each write to the residual stream adds to the answer's logit directly, with the final norm's "
         "scale frozen at this run.",
-        data={
-            "labels": list(result.labels),
-            "values": result.values.tolist(),
-            "logit": result.logit.tolist(),
-            "examples": [f"prompt {i}" for i in range(n_prompts)],
-        },
+        data={"result": result.to_dict(), "prompts": ["".join(words)[-60:] for words in result.tokens]},
     )
 
 

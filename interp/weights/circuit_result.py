@@ -14,6 +14,7 @@ from interp.weights.links import Route
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,14 @@ class InductionCircuit(Result):
             settings=dict(values["settings"]),
         )
 
-    def _repr_html_(self) -> str:
-        """Return the links as an HTML table, for notebooks."""
+    def plot(self, *, dark: bool = False) -> Figure:
+        """Draw the links; see ``interp.plots.plot_links``."""
+        from interp.plots import plot_links
+
+        return plot_links(self, dark=dark)
+
+    def summary_html(self) -> str:
+        """Return the links as a table."""
         found = f"{len(self.confirmed)} of {len(self.links)} candidate links confirmed by ablation"
         return f"<p>Induction circuit: {found}</p>{self.to_frame().round(3).to_html(index=False)}"
 

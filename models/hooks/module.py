@@ -27,10 +27,12 @@ _SPLIT_INPUTS = ("hook_q_input", "hook_k_input", "hook_v_input")
 class HookedModule(nn.Module, ABC):
     """A module whose forward pass is a map of hook points.
 
-    A subclass sets ``cfg`` and calls ``_name_hook_points()`` at the end of its ``__init__``.
+    A subclass sets ``cfg`` and calls ``_name_hook_points()`` at the end of its ``__init__``. ``name`` is what results
+    call the model; ``load_model`` sets it.
     """
 
     cfg: StackConfig
+    name: str | None = None
     stops_at_layer = True  # whether ``forward`` takes stop_at_layer
 
     @abstractmethod

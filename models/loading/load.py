@@ -63,12 +63,20 @@ def load_model(
     ``load_model("toy").to_str_tokens("AB")`` is ``["<bos>", "A", "B"]``.
     """
     dtype, device = _dtype(dtype), _device(device)
+    if backend not in ("residscope", "transformer-lens"):
+        raise InputError(f"backend is {backend!r}; expected 'residscope' or 'transformer-lens'")
+    model: HookedDecoder | BridgedModel
     if backend == "transformer-lens":
         from models.loading.bridge import load_bridge
 
-        return load_bridge(_hugging_face_folder(source), dtype, device)
-    if backend != "residscope":
-        raise InputError(f"backend is {backend!r}; expected 'residscope' or 'transformer-lens'")
+        model = load_bridge(_hugging_face_folder(source), dtype, device)
+    else:
+        model = _load_decoder(source, dtype, device)
+    model.name = str(source)
+    return model
+
+
+def _load_decoder(source: Source, dtype: torch.dtype, device: torch.device) -> HookedDecoder:
     path = _local(source)
     if path is None:
         return load_folder(hub.snapshot(str(source)), dtype, device)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
@@ -53,7 +53,7 @@ def save_native(model: HookedDecoder, path: str | Path, record: Mapping[str, Any
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         whole = Path(folder) / path.name
-        save_file(tensors, whole, metadata=texts)
+        whole.write_bytes(save(tensors, metadata=texts))  # save_file would let nobody else read it
         os.replace(whole, path)
 
 

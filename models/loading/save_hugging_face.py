@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from models.config import Activation, DecoderConfig
@@ -42,7 +42,7 @@ def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
         whole = Path(temporary) / folder.name
         whole.mkdir()
         (whole / "config.json").write_text(json.dumps(_configuration(model), indent=2) + "\n", encoding="utf-8")
-        save_file(_tensors(model), whole / "model.safetensors", metadata={"format": "pt"})
+        (whole / "model.safetensors").write_bytes(save(_tensors(model), metadata={"format": "pt"}))
         _save_tokenizer(model.tokenizer, whole)
         os.replace(whole, folder)
 

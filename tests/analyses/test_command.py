@@ -44,7 +44,7 @@ def test_bad_input_is_one_line_and_2(error, args, line, capsys):
 
 def test_an_interrupt_is_one_line_and_130(capsys):
     assert run(app_raising(KeyboardInterrupt()), []) == 130
-    assert capsys.readouterr().err == "interrupted; nothing was written\n"
+    assert capsys.readouterr().err == "interrupted; no file is half-written\n"
 
 
 def test_our_own_mistakes_keep_their_traceback():

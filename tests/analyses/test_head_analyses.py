@@ -153,7 +153,7 @@ def test_piped_output_is_plain_ascii_where_it_must_be(untrained, tmp_path):
 
 @pytest.mark.parametrize(
     ("stop", "code", "line"),
-    [(signal.SIGINT, 130, "interrupted; nothing was written\n"), (signal.SIGTERM, 143, "")],
+    [(signal.SIGINT, 130, "interrupted; no file is half-written\n"), (signal.SIGTERM, 143, "")],
 )
 def test_a_stopped_run_leaves_nothing(stop, code, line, untrained, tmp_path):
     process = start("heads.py", "--model", untrained, "--out", tmp_path / "out")

@@ -82,7 +82,7 @@ def test_the_frame_has_one_row_per_kind_and_head(report: HeadReport) -> None:
 
 
 def test_html_shows_what_was_found_and_escapes_names(report: HeadReport) -> None:
-    html = report._repr_html_()
+    html = report.summary_html()
     assert "L1H0" in html
     assert "&lt;b&gt;built" in html
     assert "<b>" not in html

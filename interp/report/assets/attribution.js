@@ -1,7 +1,7 @@
 // Which write said it: an answer's logit as a sum over components, and the tokens each write raises.
 
 views.attribution = async (mount, data) => {
-  const { labels, values, logit, examples } = data;
+  const { labels, values, logit, answer } = data.result;
   let example = "mean", order = "size", all = false;
   const bars = h("ol", { class: "bars attribution" });
   const total = h("p", { class: "where", role: "status" });
@@ -15,15 +15,16 @@ views.attribution = async (mount, data) => {
     const rest = ranked.slice(chosen.length).reduce((sum, i) => sum + now[i], 0);
     bars.replaceChildren(...chosen.map((i) => h("li", { "data-label": labels[i] }, h("span", { class: "name" }, labels[i]), bar(now[i] / most, { centred: true }), h("span", { class: "weight" }, signed(now[i], 3)))));
     if (ranked.length > chosen.length) bars.append(h("li", { class: "quiet" }, h("span", {}, `${ranked.length - chosen.length} more`), bar(rest / most, { centred: true }), h("span", { class: "weight" }, signed(rest, 3))));
-    total.replaceChildren("All parts add up to the logit: ", h("b", {}, fixed(of(logit), 3)), ".");
+    const what = example !== "mean" ? answer[Number(example)] : new Set(answer).size === 1 ? answer[0] : null;
+    total.replaceChildren("All parts add up to the logit", ...(what ? [" of ", h("b", {}, tokenElement(what))] : []), ": ", h("b", {}, fixed(of(logit), 3)), ".");
     more.hidden = labels.length <= 20;
     more.textContent = all ? "Show the largest" : "Show more";
   }
   mount.append(h("div", { class: "toolbar" },
-    examples.length > 1 ? choice("Prompt", [["mean", "mean over prompts"], ...examples.map((text, i) => [i, text])], example, (to) => { example = to; update(); }) : null,
+    data.prompts.length > 1 ? choice("Prompt", [["mean", "mean over prompts"], ...data.prompts.map((text, i) => [i, readable(text)])], example, (to) => { example = to; update(); }) : null,
     choice("Order", [["size", "by size"], ["place", "as in the model"]], order, (to) => { order = to; update(); })), total, bars, more);
   update();
-  return { json: () => data, csv: () => labels.map((label, i) => ({ component: label, ...Object.fromEntries(values[i].map((one, b) => [`prompt_${b}`, one])) })) };
+  return { json: () => data.result, csv: () => labels.map((label, i) => ({ component: label, ...Object.fromEntries(values[i].map((one, b) => [`prompt_${b}`, one])) })) };
 };
 
 views.increments = async (mount, data) => {

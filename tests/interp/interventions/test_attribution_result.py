@@ -67,7 +67,7 @@ def test_the_result_survives_a_file(tmp_path) -> None:
     model = random_model(CONFIGS["llama"])
     result = attribution_patching(model, *prompts(model), METRIC)
     assert AttributionResult.load(result.save(tmp_path / "attribution.json")) == result
-    assert "z attribution of HookedDecoder, denoise" in result._repr_html_()
+    assert "z attribution of HookedDecoder, denoise" in result.summary_html()
 
 
 def test_a_config_with_mlps_and_norms_is_only_estimated() -> None:

@@ -175,7 +175,7 @@ def test_an_interrupt_keeps_what_is_done() -> None:
     assert not result.complete
     assert np.isfinite(result.values["logit_difference"][0]).all()
     assert np.isnan(result.values["logit_difference"][1]).all()
-    assert "Interrupted" in result._repr_html_()
+    assert "Interrupted" in result.summary_html()
 
 
 def test_the_result_names_its_axes_and_survives_a_file(tmp_path) -> None:
@@ -196,7 +196,7 @@ def test_the_result_names_its_axes_and_survives_a_file(tmp_path) -> None:
     assert list(frame["sender"][:2]) == ["L2H1", "L2H1"]
     assert frame["change"][1] == 0, "a layer-2 head says nothing to layer 2"
     assert PathPatchingResult.load(result.save(tmp_path / "paths.json")) == result
-    assert "path patching of" in result._repr_html_()
+    assert "path patching of" in result.summary_html()
     with pytest.raises(InputError, match="several receivers; name one of logits, L2H0"):
         result.by_head(metric="p")
     with pytest.raises(InputError, match="no receiver 'logit'; nearest: logits"):

@@ -122,13 +122,13 @@ def test_rows_are_where_they_say(patched):
 
 def test_parts_are_rows_of_their_own(joint):
     assert joint.to_frame("p")["part"].tolist() == ["L0H1", "mlp1"]
-    html = joint._repr_html_()
+    html = joint.summary_html()
     assert f"{joint.joint_change('difference'):.4g}" in html
     assert "sum of singles" in html
 
 
 def test_html_escapes_names_and_shows_the_largest_change(result):
-    html = result._repr_html_()
+    html = result.summary_html()
     assert "&lt;b&gt;toy" in html
     assert "<b>toy" not in html
     assert "difference" in html

@@ -282,7 +282,7 @@ def test_an_interrupt_keeps_the_finished_cells(hooked):
     finished = ~np.isnan(part.values["logit_difference"])
     assert 0 < finished.sum() < finished.size
     np.testing.assert_allclose(part.values["logit_difference"][finished], whole.values["logit_difference"][finished])
-    assert "Interrupted" in part._repr_html_()
+    assert "Interrupted" in part.summary_html()
     assert type(part).from_dict(part.to_dict()) == part
 
 

@@ -71,7 +71,18 @@ def png(figure: Figure) -> bytes:
 def attribution(n: int = 30, batch: int = 2) -> LogitAttribution:
     values = torch.linspace(-1, 2, n)[:, None].expand(-1, batch).contiguous()
     labels = tuple(f"L0N{i}" for i in range(n))
-    return LogitAttribution(labels, values, values.sum(0), torch.zeros(batch, dtype=torch.long), "neuron")
+    return LogitAttribution(
+        tokens=(("a", "b"),) * batch,
+        answer=("'A' - 'B'",) * batch,
+        labels=labels,
+        values=values,
+        logit=values.sum(0),
+        columns=torch.ones(batch, dtype=torch.long),
+        by="neuron",
+        model="toy",
+        config={},
+        versions={},
+    )
 
 
 def source(head: int = 0, n: int = 5) -> SourceAttribution:
@@ -123,7 +134,7 @@ def test_nothing_found_says_so():
 
 
 def test_bars_are_the_largest_parts_and_add_up():
-    ax = plot_logit_attribution(attribution(), model="toy", what="'A' - 'B'", top=5).axes[0]
+    ax = plot_logit_attribution(attribution(), top=5).axes[0]
     names = [label.get_text() for label in ax.get_yticklabels()]
     widths = [bar.get_width() for bar in ax.patches]
     assert names[:2] == ["L0N29", "L0N28"]
@@ -146,7 +157,7 @@ def test_sources_are_drawn_at_their_tokens():
 def test_dark_figures_are_dark_and_settings_are_restored():
     before = dict(matplotlib.rcParams)
     figures = [plot(circuit(), dark=True) for plot in PLOTS]
-    figures.append(plot_logit_attribution(attribution(), model="toy", what="'A'", dark=True))
+    figures.append(plot_logit_attribution(attribution(), dark=True))
     figures.append(plot_sources([source()], ["a"] * 5, model="toy", dark=True))
     assert dict(matplotlib.rcParams) == before
     assert all(sum(figure.get_facecolor()[:3]) < 0.5 for figure in figures)

@@ -49,7 +49,7 @@ def test_what_is_saved_is_read_again(tmp_path):
         found = lens_increments(model, random_tokens(model.cfg, 1), target=target)
         assert IncrementsResult.load(found.save(tmp_path / "increments.json")) == found
     assert "target_by" in found.to_frame()
-    assert "raises" in found._repr_html_()
+    assert "raises" in found.summary_html()
 
 
 @pytest.mark.parametrize(

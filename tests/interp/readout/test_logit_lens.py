@@ -170,7 +170,7 @@ def test_what_is_saved_is_read_again(tmp_path):
     frame = found.to_frame()
     assert list(frame["depth"]) == list(found.rows)
     assert frame["target_rank"].tolist() == found.target_rank[:, 0, -1].tolist()
-    assert "depth" in found._repr_html_()
+    assert "depth" in found.summary_html()
 
 
 def test_text_goes_in_and_the_texts_of_guesses_come_out():

@@ -11,6 +11,7 @@ import torch
 from interp.interventions.ablation import ablate, ablation_sweep
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.attribution_patching import attribution_patching
+from interp.interventions.path_patching import path_patching
 from interp.metrics import LogitDifference
 from interp.readout.attention import AttentionResult, attention
 from interp.readout.lens_increments import IncrementsResult, lens_increments
@@ -102,6 +103,18 @@ def comparison() -> object:
 
 
 @cache
+def estimates() -> object:
+    return attribution_patching(model(), TEXT, "ABCXEFABCD", LogitDifference(4, 23), site="z", over=("layer", "head"))
+
+
+@cache
+def paths() -> object:
+    return path_patching(
+        model(), TEXT, "ABCXEFABCD", LogitDifference(4, 23), senders=["L0H0", "mlp0"], receivers=["L1H0.k", "logits"]
+    )
+
+
+@cache
 def circuit() -> InductionCircuit:
     links = [
         Link(
@@ -145,6 +158,9 @@ ALL = {
     "sweep": patching,
     "ablation": ablation,
     "joint": joint,
+    "estimates": estimates,
+    "paths": paths,
     "comparison": comparison,
     "circuit": circuit,
 }
+CELLS = ("ablation", "joint", "estimates", "paths")  # shown as sweeps

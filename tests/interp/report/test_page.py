@@ -45,7 +45,7 @@ def page() -> str:
 
 def test_every_type_has_a_view(page):
     sections = [attributes for tag, attributes in Elements(page).elements if tag == "section"]
-    kinds = [one if one not in ("ablation", "joint") else "sweep" for one in examples.ALL]
+    kinds = [one if one not in examples.CELLS else "sweep" for one in examples.ALL]
     assert [one["data-view"] for one in sections] == kinds
 
 
@@ -78,7 +78,7 @@ def test_texts_of_prompts_are_no_markup(page):
     assert tuple(data["result"]["tokens"][0]) == examples.ODD
 
 
-@pytest.mark.parametrize("name", sorted(set(examples.ALL) - {"attention", "attribution", "circuit"}))
+@pytest.mark.parametrize("name", sorted(set(examples.ALL) - {"attention", "circuit"}))
 def test_the_data_in_the_page_is_the_results(name):
     result = examples.ALL[name]()
     data = json.loads(view_of(result, "x").json)["result"]
@@ -132,9 +132,8 @@ def test_what_has_no_view_is_told_which_have():
 def test_a_notebook_shows_the_page_in_a_frame():
     html = show(examples.following(), height=300)._repr_html_()
     frame = Elements(html)
-    ((tag, attributes),) = frame.elements
-    assert tag == "iframe"
-    assert attributes["srcdoc"] == to_html(examples.following())
+    (attributes,) = [attributes for tag, attributes in frame.elements if tag == "iframe"]
+    assert attributes["srcdoc"] == to_html(examples.following(), framed=True)
     assert "height:300px" in attributes["style"]
     assert "allow-same-origin" not in attributes["sandbox"]
 

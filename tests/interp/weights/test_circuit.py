@@ -80,7 +80,7 @@ def test_it_is_saved_and_loaded(toy, tmp_path):
     assert np.isnan(again.composition[str(circuit.links[0].later)][1]).all()
     assert "NaN" not in path.read_text()
     assert len(circuit.to_frame()) == len(circuit.links)
-    assert f"{len(circuit.confirmed)} of {len(circuit.links)}" in circuit._repr_html_()
+    assert f"{len(circuit.confirmed)} of {len(circuit.links)}" in circuit.summary_html()
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])

@@ -18,7 +18,7 @@ test test-slow check bench: export HF_HUB_OFFLINE := 1
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: induction
 induction: $(READY) ## find the previous-token, sink and induction heads of the shipped toy

@@ -57,7 +57,7 @@ def main(
 ) -> None:
     from analyses.head_record import to_json
     from analyses.staging import staged
-    from analyses.terminal import show_files
+    from analyses.terminal import model_line, show_files
     from interp.plots.attribution import plot_logit_attribution, plot_sources
     from interp.readout import lens_increments, logit_attribution, source_attribution
     from interp.report import write_report
@@ -99,7 +99,8 @@ def main(
             write_report(views, staging / "attribution.html", title=title, command=command, seed=seed)
             files.append("attribution.html")
     marks.append(perf_counter())
-    _show(found, sources, memories, top)
+    n_parameters = sum(parameter.numel() for parameter in loaded.parameters())
+    _show(model_line(model, found.config, n_parameters, f"{dtype} on {device}"), found, sources, memories, top)
     show_files(folder, files, dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
 
 
@@ -171,7 +172,9 @@ def _record(
     }
 
 
-def _show(found: LogitAttribution, sources: list[SourceAttribution], memories: FiredMemories | None, top: int) -> None:
+def _show(
+    model: str, found: LogitAttribution, sources: list[SourceAttribution], memories: FiredMemories | None, top: int
+) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -179,10 +182,11 @@ def _show(found: LogitAttribution, sources: list[SourceAttribution], memories: F
 
     texts = found.tokens[0]
     console = Console(highlight=False, emoji=False)
-    say(console, "model", found.model, "cyan")
+    say(console, "model", model, "cyan")
     say(console, "prompt", " ".join(visible(text) for text in texts), "cyan")
     remainder = float(found.remainder()[0])
-    say(console, "logit", f"{found.what}: {float(found.logit[0]):+.3f}, all parts but {remainder:.1e} of it", "cyan")
+    within = f"the parts add up to it within {abs(remainder):.0e}"
+    say(console, "logit", f"{found.what}: {float(found.logit[0]):+.3f}; {within}", "cyan")
     console.print()
     console.print(Text(f"what wrote it, by {found.by}", style="bold"))
     table = new_table("part", "logits>")

@@ -18,6 +18,11 @@ COLUMNS = (
     "interval; other: the largest fall other heads of that layer make there; p: sign test over sequences, corrected "
     "over all links; whole: the fall when it is ablated for everything; found: p < alpha and a tenth of the score"
 )
+WEIGHT_COLUMNS = (
+    "copying: whether the head's OV circuit raises the token it looks at, sum of eigenvalues over sum of their "
+    "magnitudes, -1 to 1; by outputs: the share of the raise that goes to the attended token on random tokens, -1 to 1 "
+    "(real induction heads can be low); one back by position: attention to the token before by positions alone"
+)
 INPUT = {"K": "keys", "Q": "queries"}
 
 
@@ -62,6 +67,8 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
         console.print(_weights(circuit))
     console.print()
     say(console, "columns", COLUMNS, "dim")
+    if circuit.weights:
+        say(console, "weights", WEIGHT_COLUMNS, "dim")
     for warning in report.warnings:
         say(console, "warning", warning, "yellow")
 

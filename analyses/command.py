@@ -43,7 +43,7 @@ Out = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, ...")]
 Precision = Annotated[Dtype, typer.Option("--dtype", help="Precision of the weights.")]
-Top = Annotated[int, typer.Option(min=1, help="Heads to list per kind.")]
+Top = Annotated[int, typer.Option(min=1, help="Rows to list in each table.")]
 Report = Annotated[bool, typer.Option("--report", help="Also write <out>/<analysis>.html: a page to touch, offline.")]
 
 

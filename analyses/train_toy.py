@@ -2,9 +2,10 @@
 
 python analyses/train_toy.py --model toy
 
-Writes the weights, with configuration, seed, command and figures inside, to ``--checkpoints``; the record
-``train_toy_<model>.json`` and the figure ``train_toy_<model>.png`` to ``--out``. An interrupted run goes on where it
-was when the same command is given again. Weights that miss one of their thresholds are not written (exit code 1).
+Writes the weights ``<model>.safetensors``, with configuration, seed and command inside, the record
+``train_toy_<model>.json`` and the figure ``train_toy_<model>.png`` to ``--out``; ``--checkpoints models/checkpoints``
+puts the weights in the place of the shipped ones. An interrupted run goes on where it was when the same command is
+given again. Weights that miss one of their thresholds are not written (exit code 1).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analyses.command import Device, Out, Seed, progress_bar, run
+from analyses.terminal import new_table, say
 
 if TYPE_CHECKING:
     from models import HookedDecoder
@@ -24,20 +26,19 @@ if TYPE_CHECKING:
     from models.training.toys import Check
 
 ALL = "all"
-SHIPPED = Path(__file__).parent.parent / "models" / "checkpoints"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(help="Train the toy models that are shipped, and show the phase change in which induction forms.")
 def main(
-    model: Annotated[str, typer.Option(help="toy, toy-attn, toy-rope, or all of them.")] = ALL,
+    model: Annotated[str, typer.Option(help="toy, toy-attn, toy-rope, or all of them.")] = "toy",
     seed: Seed = 0,
     out: Out = None,
     device: Device = "cpu",
     checkpoints: Annotated[
-        Path, typer.Option(help="Folder for the weights.", show_default="models/checkpoints")
-    ] = SHIPPED,
+        Path | None, typer.Option(help="Folder for the weights.", show_default="that of --out")
+    ] = None,
 ) -> int:
     from models.errors import InputError, nearest
     from models.training import TOYS
@@ -45,7 +46,8 @@ def main(
     if model not in (*TOYS, ALL):
         raise InputError(f"--model is {model!r}; expected one of {', '.join((*TOYS, ALL))}{nearest(model, TOYS)}")
     names = list(TOYS) if model == ALL else [model]
-    held = [train_one(name, seed, out or Path("out/train_toy"), device, checkpoints) for name in names]
+    out = out or Path("out/train_toy")
+    held = [train_one(name, seed, out, device, checkpoints or out) for name in names]
     return 0 if all(held) else 1
 
 
@@ -115,29 +117,31 @@ def _origin(name: str, seed: int, device: str) -> dict[str, Any]:
 
 def _show(name: str, training: TrainingRecord, changed: int | None, checks: Sequence[Check]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     steps = sum(training.steps)
     change = f"no phase change in {steps} steps" if changed is None else f"phase change at step {changed} of {steps}"
-    table = Table("check", "value", "bound", "", title=f"{name}: {change}")
+    console = Console(highlight=False, emoji=False)
+    say(console, "model", f"{name}: {change}", "cyan")
+    table = new_table("holds", "check", "value>", "bound>")
     for check in checks:
+        style = "green" if check.holds else "red"
         table.add_row(
+            "yes" if check.holds else "no",
             check.what,
             f"{check.value:.3g}",
             f"{check.relation} {check.bound:g}",
-            "[green]holds" if check.holds else "[red]missed",
+            style=style,
         )
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 def _show_files(files: Sequence[Path], weights: Path, holds: bool) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
-    for file in files if not holds else [*files, weights]:
-        console.print(f"written {file}", markup=False)
+    console = Console(highlight=False, emoji=False)
+    say(console, "written", ", ".join(map(str, files if not holds else [*files, weights])), "cyan")
     if not holds:
-        console.print(f"not written {weights}: the model misses a threshold; try another --seed", markup=False)
+        say(console, "missed", f"{weights} is not written: the model misses a threshold; try another --seed", "red")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def described(model: HookedModel) -> dict[str, Any]:
     return {"model": model.name or type(model).__name__, "config": model.cfg.to_dict(), "versions": current_versions()}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
     """A value with a JSON form, ``load(save(x)) == x``, that draws itself and shows itself in a notebook."""
 
@@ -56,6 +56,13 @@ class Result(ABC):
     @abstractmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the result that ``to_dict`` describes."""
+
+    @abstractmethod
+    def headline(self) -> str:
+        """Return what this is, in one line."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
 
     @abstractmethod
     def plot(self, *, dark: bool = False) -> Figure:
@@ -156,7 +163,7 @@ class CausalEvidence:
     details: dict[str, float]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadReport(Result):
     """The heads of one model: evidence for every head and kind, and what figures are drawn from.
 
@@ -277,6 +284,10 @@ class HeadReport(Result):
             token_loss_ablated=None if ablated is None else np.array(ablated),
             warnings=tuple(values["warnings"]),
         )
+
+    def headline(self) -> str:
+        kinds = ", ".join(f"{len(self.found(kind))} {kind.replace('_', '-')}" for kind in self.kinds)
+        return f"heads of {self.model}, found: {kinds}"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw every head's scores; see ``interp.plots.plot_head_scores``."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class _Ablated(CellResult):
     """What both results share.
 
@@ -51,7 +51,7 @@ class _Ablated(CellResult):
         return ", ".join(notes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AblationResult(_Ablated):
     """The metric with each cell of a grid ablated, ``values [*axes, batch]``, beside the untouched run's.
 
@@ -71,7 +71,7 @@ class AblationResult(_Ablated):
         return f"{self.site} ablation of {self.model} ({self._how()})"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class JointAblation(_Ablated):
     """The metric without a set of parts, beside that without each of them alone, ``values [part, batch]``.
 

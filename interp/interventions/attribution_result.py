@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AttributionResult(MetricResult):
     """The metric that every cell would have if it were linear, ``values [*axes, batch]``.
 
@@ -91,7 +91,7 @@ class AttributionResult(MetricResult):
             raise InputError("with grad_drop magnitudes are averaged over examples; patch with per_example=True")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AttributionComparison(Result):
     """Estimated and exact effect of every cell.
 
@@ -124,6 +124,9 @@ class AttributionComparison(Result):
             f"{self.pearson:.2f}, {round(self.overlap * self.k)} of the {self.k} largest cells found"
         )
 
+    def headline(self) -> str:
+        return f"{self.title}, beside exact patching: {self}"
+
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw estimate over exact effect; see ``interp.plots.plot_attribution_scatter``."""
         from interp.plots import plot_attribution_scatter
@@ -143,7 +146,7 @@ class AttributionComparison(Result):
 
     def summary_html(self) -> str:
         """Return the correlations as a sentence."""
-        return f"<p>{escape(self.title)}, beside exact patching: {escape(str(self))}</p>"
+        return f"<p>{escape(self.headline())}</p>"
 
 
 def compared(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CellResult(Result):
     """The metric of every cell of a grid, per example.
 
@@ -142,6 +142,12 @@ class CellResult(Result):
             low, high = self.interval(name)
             columns |= {"low": low.ravel(), "high": high.ravel(), "p_value": self.p_values(name).ravel()}
         return pd.DataFrame(columns)
+
+    def headline(self) -> str:
+        sizes = self.values[self.metrics[0]].shape
+        grid = " × ".join(f"{size} {axis}" for size, axis in zip(sizes, self.axes, strict=False))
+        missing = "" if self.complete else "; interrupted"
+        return f"{', '.join(self.metrics)} under {self.title}, over {grid}, {sizes[-1]} examples{missing}"
 
     def plot(self, metric: str | None = None, *, dark: bool = False) -> Figure:
         """Draw the grid; see ``interp.plots.plot_cells``."""

@@ -15,7 +15,7 @@ from interp.results import described
 from models.protocol import HookedModel
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MetricResult(CellResult):
     """The metric of every cell of a grid, beside both runs' baselines.
 

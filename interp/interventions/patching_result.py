@@ -16,7 +16,7 @@ from interp.metrics import Metric
 from models.protocol import HookedModel
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PatchingResult(MetricResult):
     """The metric of every cell of a patching sweep, per example, beside both runs' baselines.
 

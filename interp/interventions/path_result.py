@@ -11,7 +11,7 @@ from interp.interventions.metric_result import MetricResult
 from models.errors import InputError, nearest
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PathPatchingResult(MetricResult):
     """What path patching found; ``values [sender, receiver, batch]``.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AttentionResult(Result):
     """The attention scores of some layers on one prompt.
 
@@ -97,6 +97,10 @@ class AttentionResult(Result):
         inner = weights[..., 1:-1].max(-1) if weights.shape[-1] > 2 else weights.max(-1)
         best = np.argsort(-inner.ravel(), kind="stable")[:n]
         return tuple(Head(self.layers[int(i) // self.n_heads], int(i) % self.n_heads) for i in best)
+
+    def headline(self) -> str:
+        n = len(self.tokens)
+        return f"attention of {self.model}, {len(self.layers)} layers × {self.n_heads} heads × {n} × {n} tokens"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw four telling heads; see ``interp.plots.plot_attention``."""

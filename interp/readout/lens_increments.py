@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IncrementsResult(Result):
     """The tokens that every write raises and lowers, at one position of one prompt.
 
@@ -93,6 +93,10 @@ class IncrementsResult(Result):
         read["labels"], read["tokens"] = tuple(read["labels"]), tuple(read["tokens"])
         read["texts"] = {int(token): text for token, text in read["texts"].items()}
         return cls(**read)
+
+    def headline(self) -> str:
+        towards = "" if self.target is None else f", towards {self.target!r}"
+        return f"what {len(self.labels)} writes of {self.model} say at position {self.position}{towards}"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw the largest increments; see ``interp.plots.plot_increments``."""

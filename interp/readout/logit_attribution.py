@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Ids = int | Sequence[int] | Tensor
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogitAttribution(Result):
     """The parts of a logit, or of a difference of two, with frozen norms.
 
@@ -77,6 +77,10 @@ class LogitAttribution(Result):
 
         frame = pd.DataFrame({"component": self.labels, "logits": self.values.mean(1).tolist()})
         return frame.sort_values("logits", key=abs, ascending=False, ignore_index=True, kind="stable")
+
+    def headline(self) -> str:
+        mean = float(self.logit.mean())
+        return f"{self.what} in {self.model}, {mean:.3f} logits from {len(self.labels)} parts (by {self.by})"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw the largest parts; see ``interp.plots.plot_logit_attribution``."""

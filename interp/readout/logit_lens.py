@@ -39,7 +39,7 @@ class Translator(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LensResult(Result):
     """What each depth would predict.
 
@@ -144,6 +144,10 @@ class LensResult(Result):
         read["target"] = None if read["target"] is None else tuple(read["target"])
         read["top_texts"] = {int(token): text for token, text in read["top_texts"].items()}
         return cls(**read)
+
+    def headline(self) -> str:
+        n_prompts, width = self.real.shape
+        return f"{self.lens} lens of {self.model}, {len(self.rows)} depths × {n_prompts} prompts × {width} tokens"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw the first prompt's top guesses by depth and position; see ``interp.plots.plot_lens_grid``."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 41))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NextTokenResult(Result):
     """What may come next.
 
@@ -72,6 +72,10 @@ class NextTokenResult(Result):
 
         columns = {"token": self.top_tokens, "text": self.top_texts, "logit": self.top_logits}
         return pd.DataFrame({**columns, "probability": self.probabilities()})
+
+    def headline(self) -> str:
+        text, chance = self.top_texts[0], self.probabilities()[0]
+        return f"{self.model} after {self.tokens[-1]!r}: {text!r} {chance:.3f}"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw the most likely tokens; see ``interp.plots.plot_next_token``."""

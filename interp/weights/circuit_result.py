@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -76,7 +77,7 @@ class HeadWeights:
     copying_output: float
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class InductionCircuit(Result):
     """The induction circuit of one model: its heads, its links, and what the weights say of both.
 
@@ -180,6 +181,11 @@ class InductionCircuit(Result):
             settings=dict(values["settings"]),
         )
 
+    def headline(self) -> str:
+        return (
+            f"{len(self.confirmed)} of {len(self.links)} candidate links of {self.report.model} confirmed by ablation"
+        )
+
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw the links; see ``interp.plots.plot_links``."""
         from interp.plots import plot_links
@@ -188,8 +194,7 @@ class InductionCircuit(Result):
 
     def summary_html(self) -> str:
         """Return the links as a table."""
-        found = f"{len(self.confirmed)} of {len(self.links)} candidate links confirmed by ablation"
-        return f"<p>Induction circuit: {found}</p>{self.to_frame().round(3).to_html(index=False)}"
+        return f"<p>Induction circuit: {escape(self.headline())}</p>{self.to_frame().round(3).to_html(index=False)}"
 
 
 def _head(name: str) -> Head:

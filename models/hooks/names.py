@@ -86,7 +86,7 @@ def _norm_rows(name: str, reads: str, where: Callable[[StackConfig], bool] = _pr
         return _normed(cfg) and where(cfg)
 
     return [
-        _Row(f"{name}.hook_scale", "batch pos one", f"what {reads} is divided by", listed),
+        _Row(f"{name}.hook_scale", "batch pos one", f"the divisor of {reads}", listed),
         _Row(f"{name}.hook_normalized", RESIDUAL, f"{reads}, centred and divided, before gain and bias", listed),
     ]
 

@@ -9,6 +9,7 @@ import torch
 import models.training
 from analyses.command import run
 from analyses.train_toy import app
+from models.loading.load import CHECKPOINTS
 from models.loading.native import load_native, read_record
 from models.training import TOYS, toys
 
@@ -48,6 +49,14 @@ def test_weights_carry_how_they_came_about(tmp_path, capsys):
     assert about["metrics"]["accuracy"] < 0.3
     assert set(about["versions"]) >= {"torch", "residscope"}
     assert "weights/toy-attn.safetensors" in capsys.readouterr().out.replace("\n", "")
+
+
+@pytest.mark.usefixtures("few_steps", "no_thresholds")
+def test_unless_asked_for_the_shipped_weights_are_left_alone(tmp_path):
+    shipped = {path: path.stat().st_mtime_ns for path in CHECKPOINTS.iterdir()}
+    assert run(app, ["--model", "toy-attn", "--out", str(tmp_path)]) == 0
+    assert "toy-attn.safetensors" in names(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in CHECKPOINTS.iterdir()} == shipped
 
 
 @pytest.mark.usefixtures("few_steps", "no_thresholds")

@@ -39,6 +39,14 @@ def test_what_is_loaded_is_what_was_saved(name, tmp_path):
     assert type(result).load(result.save(tmp_path / "result.json")) == result
 
 
+@pytest.mark.parametrize("name", examples.ALL)
+def test_its_repr_is_one_short_line(name):
+    result = examples.ALL[name]()
+    assert repr(result) == f"<{type(result).__name__}: {result.headline()}>"
+    assert "\n" not in repr(result)
+    assert len(repr(result)) < 220
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", examples.ALL)
 def test_it_draws_itself(name, dark):

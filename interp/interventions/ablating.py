@@ -9,9 +9,10 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.finite import check_computed, check_model
 from interp.interventions.activation_patching import aligned
 from interp.interventions.cells import Site, n_layers_of
-from interp.interventions.metric_result import cell_fields
+from interp.interventions.metric_result import by_metric, cell_fields
 from interp.interventions.sources import Method, Source, ablation_source, check_method
 from interp.metrics import AnyMetric, Metric, as_metrics
 from models.errors import InputError
@@ -61,7 +62,7 @@ class Ablating:
         renormalise: bool,
         seed: int,
     ) -> Ablating:
-        """Check what was given. Raises InputError where it does not fit."""
+        """Check what was given. Raises InputError where it does not fit, NonFiniteError on NaN or inf in the model."""
         metrics = as_metrics(metric)
         (ids, _), real = aligned(model, tokens, tokens, attention_mask)
         for one in metrics.values():
@@ -73,6 +74,9 @@ class Ablating:
             (others, _), others_real = aligned(model, reference, reference, reference_mask)
         elif reference_mask is not None:
             raise InputError("reference_mask goes with a reference, and none was given")
+        check_model(model, ids, real=real)
+        if others is not None:
+            check_model(model, others, real=others_real)
         return Ablating(
             model, ids, real, metrics, method, others, others_real, frozen_attention, renormalise, seed
         )  # fmt: skip
@@ -101,6 +105,13 @@ class Ablating:
         """Run the model once and return every metric."""
         logits = self.model.run_with_hooks(self.tokens, attention_mask=self.real, fwd_hooks=hooks)
         return [metric.of_logits(logits, self.real).cpu().double() for metric in self.metrics.values()]
+
+    def check_finite(self, intact: Sequence[Tensor], ablated: Sequence[Tensor]) -> None:
+        """Raise NonFiniteError where a metric is NaN or inf; both per metric."""
+        computed = by_metric(self.metrics, intact, "the untouched run") | by_metric(
+            self.metrics, ablated, "the ablated"
+        )
+        check_computed(self.model, self.tokens, real=self.real, computed=computed)
 
     def fields(self, intact: Sequence[Tensor]) -> dict[str, Any]:
         """Return the fields that both results have; ``intact`` is the untouched run, per metric."""

@@ -86,6 +86,7 @@ def ablation_sweep(
 
     Raises:
         InputError: an unknown site, axis or method, a metric or reference that does not fit.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from interp.metrics import Probability
     >>> from models import DecoderConfig, HookedDecoder
@@ -107,6 +108,7 @@ def ablation_sweep(
     run = _resumed if can_resume(model) and "layer" in axes else _naive
     with torch.inference_mode():
         sweep, intact = run(setting, grid, memory, progress)
+    setting.check_finite(intact, sweep.finished())
     return AblationResult(
         site=found.name,
         axes=axes,
@@ -140,6 +142,7 @@ def ablate(
 
     Raises:
         InputError: an unknown part or method, a metric or reference that does not fit.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from interp.metrics import Probability
     >>> from models import DecoderConfig, HookedDecoder
@@ -167,6 +170,7 @@ def ablate(
 
         intact, joint = setting.judged(), without(parts)
         singles = [torch.stack(values) for values in zip(*(without([part]) for part in parts), strict=True)]
+    setting.check_finite(intact, [torch.cat([both, alone[None]]) for both, alone in zip(singles, joint, strict=True)])
     return JointAblation(
         axes=("part",),
         parts=tuple(map(str, parts)),

@@ -15,8 +15,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from interp.finite import check_computed, check_model
 from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.entering import Base, needed_of_base
+from interp.interventions.metric_result import by_metric
 from interp.interventions.patching_result import PatchingResult, make_result
 from interp.interventions.sweep import (
     DEFAULT_MEMORY,
@@ -74,6 +76,7 @@ def activation_patching(
 
     Raises:
         InputError: prompts that do not align, an unknown site or axis, a metric that does not fit.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from interp.metrics import LogitDifference
     >>> from models import DecoderConfig, HookedDecoder
@@ -94,8 +97,13 @@ def activation_patching(
         one.check(tokens, model.cfg.d_vocab)
     grid = Grid.of(found, axes, model.cfg, tokens.shape[1], neuron_groups)
     run: Any = _resumed if can_resume(model) and "layer" in axes else _naive
+    check_model(model, *pair, real=real)
     with torch.inference_mode():
         sweep, baselines = run(model, grid, pair, real, direction, list(metrics.values()), memory, progress)
+    check_computed(
+        model, *pair, real=real,
+        computed=by_metric(metrics, baselines, "the plain runs") | by_metric(metrics, sweep.finished(), "the patched"),
+    )  # fmt: skip
     return make_result(
         model, grid, metrics, sweep, baselines, direction=direction, tokens=pair, per_example=per_example
     )

@@ -17,11 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.finite import check_computed, check_model
 from interp.interventions.activation_patching import Direction, aligned
 from interp.interventions.attribution_result import AttributionResult
 from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.gradients import backward_passes
-from interp.interventions.metric_result import common_fields
+from interp.interventions.metric_result import by_metric, common_fields
 from interp.interventions.query_key import needed, pattern_effect
 from interp.metrics import KL, AnyMetric, Metric, as_metrics
 from models.errors import InputError
@@ -65,6 +66,7 @@ def attribution_patching(
     Raises:
         InputError: what ``activation_patching`` refuses; ``over`` without ``layer``; options that do not fit the site;
             a metric without a gradient, or at its minimum (KL to the very run that is patched into).
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from interp.metrics import LogitDifference
     >>> from models import DecoderConfig, HookedDecoder
@@ -82,10 +84,13 @@ def attribution_patching(
     for one in metrics.values():
         one.check(tokens, model.cfg.d_vocab)
     grid = Grid.of(found, axes, model.cfg, tokens.shape[1], neuron_groups)
+    check_model(model, *pair, real=real)
     runs = _Runs.of(model, grid, pair, real, direction, list(metrics.values()), qk_fix)
+    check_computed(model, *pair, real=real, computed=by_metric(metrics, runs.baselines, "the plain runs"))
     for one, of_base in zip(metrics.values(), runs.baselines, strict=True):
         _check_slope(one, of_base[1 if direction == "denoise" else 0], ig_steps)
     changes = _changes(model, grid, runs, tokens, real, list(metrics.values()), ig_steps, grad_drop)
+    check_computed(model, *pair, real=real, computed=by_metric(metrics, changes, "the estimates"))
     return AttributionResult(
         site=found.name,
         axes=axes,

@@ -80,3 +80,8 @@ def common_fields(
         "clean_tokens": shown[0],
         "corrupted_tokens": shown[1],
     }
+
+
+def by_metric(metrics: Mapping[str, Metric], values: Sequence[Tensor], runs: str) -> dict[str, Tensor]:
+    """Return values by what they are, as errors name them: a metric of some runs."""
+    return {f"{name} of {runs}": one for name, one in zip(metrics, values, strict=True)}

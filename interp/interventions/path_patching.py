@@ -22,8 +22,9 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.finite import check_computed, check_model
 from interp.interventions.activation_patching import Direction, aligned
-from interp.interventions.metric_result import common_fields
+from interp.interventions.metric_result import by_metric, common_fields
 from interp.interventions.path_result import PathPatchingResult
 from interp.interventions.paths import (
     Receiver,
@@ -83,6 +84,7 @@ def path_patching(
     Raises:
         InputError: prompts that do not align, an unknown sender or receiver, a receiver that no sender reaches, a
             model that cannot be entered halfway.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from interp.metrics import LogitDifference
     >>> from models import DecoderConfig, HookedDecoder
@@ -110,13 +112,17 @@ def path_patching(
     pair, real = aligned(model, clean, corrupted, attention_mask)
     for one in metrics.values():
         one.check(pair[0], model.cfg.d_vocab)
+    check_model(model, *pair, real=real)
     with torch.inference_mode():
         runs = _Runs.of(model, pair, real, direction, list(metrics.values()))
         baselines = [
             torch.stack([runs.unpatched(one, side) for side in (runs.clean, runs.corrupted)]) for one in runs.metrics
         ]
         of_base = [both[0 if direction == "noise" else 1] for both in baselines]
+        check_computed(model, *pair, real=real, computed=by_metric(metrics, baselines, "the plain runs"))
         values, complete = _patch_all(runs, of_base, sending, groups, freeze_mlps, memory, progress)
+    if complete:  # what an interrupt left out is NaN
+        check_computed(model, *pair, real=real, computed=by_metric(metrics, values, "the patched"))
     return PathPatchingResult(
         axes=("sender", "receiver"),
         senders=tuple(map(str, sending)),

@@ -45,6 +45,10 @@ class Sweep:
     complete: bool = True
     done: Bool[Tensor, "cell"] = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
 
+    def finished(self) -> list[Float[Tensor, "cell batch"]]:
+        """Return per metric the values of the cells that were computed."""
+        return [values.flatten(0, -2)[self.done] for values in self.values]
+
 
 def is_resumable(model: HookedModel) -> TypeGuard[ResumableModel]:
     """Return whether the model's blocks can be entered halfway."""

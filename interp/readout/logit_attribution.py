@@ -21,6 +21,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
 from interp.results import Result, described
@@ -149,6 +150,7 @@ def logit_attribution(
 
     Raises:
         InputError: ids, a position or a ``by`` that do not fit.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
 
     >>> from models import DecoderConfig, HookedDecoder
     >>> model = HookedDecoder(DecoderConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=10, n_ctx=8))
@@ -250,6 +252,7 @@ class _Run:
         needed = hooks_needed(model, by)
         tokens, real = model.prepare(tokens, attention_mask)
         columns = _columns(tokens, real, position)
+        check_model(model, tokens, real=real)
         signed = [(1.0, _ids(answer, tokens, model.cfg.d_vocab))]
         if wrong is not None:
             signed.append((-1.0, _ids(wrong, tokens, model.cfg.d_vocab)))
@@ -258,6 +261,8 @@ class _Run:
         _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=[*names, *extra], return_type=None)
         rows = torch.arange(len(tokens), device=tokens.device)
         logits = at_least_float32(model.unembed(model.ln_final(cache[last][rows, columns])))
+
+        check_computed(model, tokens, real=real, computed={"the logits": logits})
 
         def of_ids(pick: Float[Tensor, "..."]) -> Float[Tensor, "batch ..."]:
             return torch.stack([sign * at_least_float32(pick[ids]) for sign, ids in signed]).sum(0)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.decoders import check_decoder
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from models.protocol import ResumableModel
 
@@ -78,14 +79,20 @@ def stream_growth(
         model: a ``HookedDecoder``.
         tokens: ids, or text.
         attention_mask: True at real tokens.
+
+    Raises:
+        InputError: a model that is no ``HookedDecoder``.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
     check_decoder(model)
     tokens, real = model.prepare(tokens, attention_mask)
+    check_model(model, tokens, real=real)
     n_layers = len(model.blocks)
     names = [f"blocks.{layer}.hook_resid_pre" for layer in range(n_layers)]
     names.append(f"blocks.{n_layers - 1}.hook_resid_post")
     _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=names, return_type=None)
     streams = torch.stack([at_least_float32(cache[name]) for name in names])
+    check_computed(model, tokens, real=real, computed={"the stream": streams})
     if real is not None:
         streams = streams.masked_fill(~real[..., None], torch.nan)
     size = streams.abs()

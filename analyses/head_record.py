@@ -48,9 +48,13 @@ def record(report: HeadReport, analysis: str, command: str, figures: Sequence[st
 
 
 def to_json(values: dict[str, Any]) -> str:
-    """Return strict JSON that a person can scroll: one line per entry of a list or an object."""
+    """Return strict JSON that a person can scroll: one line per entry of a list or an object.
+
+    What UTF-8 cannot write, such as a path of odd bytes in the command, is escaped.
+    """
     parts = [f"{json.dumps(key)}: {_spread(value)}" for key, value in values.items()]
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+    text = "{\n" + ",\n".join(parts) + "\n}\n"
+    return text.encode("utf-8", errors="backslashreplace").decode("utf-8")
 
 
 def _spread(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,10 +17,11 @@ def staged(out: Path) -> Iterator[Path]:
     """Give a temporary folder whose files move to ``out`` when the body ends well; otherwise nothing is left behind.
 
     The folder is made before the body runs, so that hours of work never meet an ``out`` that cannot be written. It
-    lies on the same file system, so that each file appears at once. Files in ``out`` of other names stay.
+    lies on the same file system, so that each file appears at once; they all do, or none. Files in ``out`` of other
+    names stay.
 
     Raises:
-        InputError: ``out`` cannot be written.
+        InputError: ``out`` cannot be written, or has a folder where a file is to go.
     """
     existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not existing.is_dir():
@@ -31,8 +32,28 @@ def staged(out: Path) -> Iterator[Path]:
         raise InputError(f"cannot write to {out}: {error.strerror} ({existing}); give --out another folder") from None
     try:
         yield temporary
-        out.mkdir(parents=True, exist_ok=True)
-        for file in sorted(temporary.iterdir()):
-            os.replace(file, out / file.name)
+        _move(sorted(temporary.iterdir()), out, temporary)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(files: Sequence[Path], out: Path, aside: Path) -> None:
+    """Move files into ``out``; where one cannot, or at an interrupt, put back what was there (copied ``aside``)."""
+    for file in files:
+        if (out / file.name).is_dir():
+            raise InputError(f"cannot write {out / file.name}: it is a folder; move it, or give --out another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    before: dict[Path, Path | None] = {}
+    for file in files:
+        target = out / file.name
+        before[target] = Path(shutil.copy2(target, aside / f"{file.name}.before")) if target.exists() else None
+    try:
+        for file in files:
+            os.replace(file, out / file.name)
+    except BaseException:
+        for target, old in before.items():
+            if old is not None:
+                os.replace(old, target)
+            else:
+                target.unlink(missing_ok=True)
+        raise

@@ -50,6 +50,43 @@ def test_a_file_in_the_way_is_refused_before_the_work(tmp_path, below):
         pytest.fail("the body must not run")
 
 
+def test_a_folder_in_a_files_place_is_refused_before_anything_is_replaced(tmp_path):
+    (tmp_path / "a.html").write_text("old")
+    (tmp_path / "b.json").mkdir()
+
+    def write() -> None:
+        with staged(tmp_path) as folder:
+            for name in ("a.html", "b.json"):
+                (folder / name).write_text("new")
+
+    with pytest.raises(InputError, match=r"b\.json: it is a folder; move it, or give --out another folder"):
+        write()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "b.json"]
+    assert (tmp_path / "a.html").read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_files_that_were_moved_go_back_when_a_later_one_cannot(tmp_path, monkeypatch, error):
+    (tmp_path / "a.html").write_text("old")
+    replace = os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        if target.name == "c.png":
+            raise error
+        replace(source, target)
+
+    def write() -> None:
+        with staged(tmp_path) as folder:
+            for name in ("a.html", "b.json", "c.png"):
+                (folder / name).write_text("new")
+            monkeypatch.setattr(os, "replace", failing)
+
+    with pytest.raises(error):
+        write()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.html"]
+    assert (tmp_path / "a.html").read_text() == "old"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     tmp_path.chmod(0o500)

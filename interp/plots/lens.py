@@ -43,8 +43,9 @@ def plot_lens_grid(
         dark: light ink on a dark page.
 
     Raises:
-        InputError: a measure of a target that the result does not have, or no such measure.
+        InputError: a measure of a target that the result does not have, or no such measure or prompt.
     """
+    batch, _ = result.place(batch)
     values = _values(result, measure)[:, batch]
     columns = np.flatnonzero(result.real[batch])[-MOST:]
     n_rows = len(result.rows)

@@ -9,14 +9,15 @@ from interp.plots.style import model_title, palette, printable, styled_figure, t
 from interp.readout.logit_lens import LensResult
 
 
-def plot_trajectory(result: LensResult, *, batch: int = 0, pos: int = -1, dark: bool = False) -> Figure:
+def plot_trajectory(result: LensResult, *, batch: int = 0, pos: int | None = None, dark: bool = False) -> Figure:
     """Draw the probability of the output's guess and of the target, KL and entropy, and the stream's length.
 
     Args:
         result: of ``logit_lens``.
-        batch, pos: which prompt, and which token of it.
+        batch, pos: which prompt, and which token of it; by default the last.
         dark: light ink on a dark page.
     """
+    batch, pos = result.place(batch, pos)
     n_rows = len(result.rows)
     final, _ = result.guess(-1, batch, pos)
     depth = range(n_rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.arguments import check_whole
+from interp.decoders import check_decoder
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.results import Result, described
 from interp.sites import Head
@@ -165,15 +168,15 @@ def attention(
         prepend_bos: for text, see ``to_tokens``.
 
     Raises:
-        InputError: several prompts, a layer out of range.
+        InputError: several prompts, a layer out of range or named twice, a model that is no ``HookedDecoder``.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
+    check_decoder(model)
     ids, real = model.prepare(tokens, None, prepend_bos)
     if len(ids) != 1 or real is not None:
         raise InputError(f"attention is shown for one prompt at a time; got {len(ids)}")
-    n_layers = len(model.blocks)
-    chosen = tuple(range(n_layers)) if layers is None else tuple(layers)
-    if not chosen or not all(0 <= layer < n_layers for layer in chosen):
-        raise InputError(f"layers is {list(chosen)}; this model has layers 0 to {n_layers - 1}")
+    chosen = _chosen(layers, len(model.blocks))
+    check_model(model, ids)
     kept = np.empty((len(chosen), model.cfg.n_heads, ids.shape[1], ids.shape[1]), dtype=np.float32)
 
     def keep(scores: Tensor, hook: Any) -> None:
@@ -183,9 +186,28 @@ def attention(
     with torch.inference_mode():
         hooks = [(f"blocks.{layer}.attn.hook_attn_scores", keep) for layer in chosen]
         model.run_with_hooks(ids, fwd_hooks=hooks, return_type=None)
+    seen = np.where(np.isneginf(kept), 0, kept)  # -inf is what a query may not see
+    check_computed(model, ids, computed={"the scores": seen})
     return AttentionResult(
         tokens=tuple(model.to_str_tokens(ids[0])),
         layers=chosen,
         scores=kept,
         **described(model),
     )
+
+
+def _chosen(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
+    """Return the layers that are meant. Raises InputError on anything but layers of the model, each once."""
+    if layers is None:
+        return tuple(range(n_layers))
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise InputError(f"layers is {layers!r}; expected a list of layers, such as [0, {n_layers - 1}]")
+    given = list(layers)
+    for layer in given:
+        check_whole("a layer", layer)
+    chosen = tuple(int(layer) for layer in given)
+    if not chosen or not all(0 <= layer < n_layers for layer in chosen):
+        raise InputError(f"layers is {list(chosen)}; this model has layers 0 to {n_layers - 1}")
+    if len(set(chosen)) < len(chosen):
+        raise InputError(f"layers is {list(chosen)}; name each layer once")
+    return chosen

@@ -17,6 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.arguments import Followed, check_whole, followed_tokens
+from interp.decoders import check_decoder
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.decompose import residual_writes
 from interp.readout.lens_statistics import unembedding_chunks
@@ -114,7 +117,7 @@ def lens_increments(
     model: ResumableModel,
     tokens: Int[Tensor, "pos"] | str,
     *,
-    target: int | str | None = None,
+    target: Followed | None = None,
     by: By = "component",
     position: int = -1,
     top_k: int = 5,
@@ -131,19 +134,25 @@ def lens_increments(
         chunk: tokens of the vocabulary at a time.
 
     Raises:
-        InputError: several prompts, a position or target out of range.
+        InputError: several prompts, a position or target out of range, a model that is no ``HookedDecoder``.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
+    check_decoder(model)
     ids, real = model.prepare(tokens)
     if len(ids) != 1 or real is not None:
         raise InputError(f"increments are of one prompt; got {len(ids)}")
     width, d_vocab = ids.shape[1], model.cfg.d_vocab
+    for name, number in (("position", position), ("top_k", top_k), ("chunk", chunk)):
+        check_whole(name, number)
     if not -width <= position < width:
         raise InputError(f"position is {position}; this prompt has columns 0 to {width - 1}")
     if not 1 <= top_k <= d_vocab:
         raise InputError(f"top_k is {top_k}; expected 1 to d_vocab = {d_vocab}")
-    followed = model.to_single_token(target) if isinstance(target, str) else target
-    if followed is not None and not 0 <= followed < d_vocab:
-        raise InputError(f"target {followed} is outside this vocabulary, 0 to {d_vocab - 1}")
+    if chunk < 1:
+        raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
+    followed = None if target is None else followed_tokens(model, target, 1)[0]
+    hooks_needed(model, by)  # refuses another ``by``
+    check_model(model, ids)
     column = position % width
     with torch.inference_mode():
         labels, vectors = _writes(model, ids, by, column)
@@ -155,6 +164,8 @@ def lens_increments(
         if followed is not None:
             along = torch.cat([at_least_float32(model.W_U[:, followed]), at_least_float32(model.b_U[followed])[None]])
             target_by = (vectors @ along - mean).cpu().numpy()
+        computed = {"increments": torch.cat([values.flatten() for values in found.values])}
+        check_computed(model, ids, computed=computed)
     return _result(model, ids, column, labels, found, followed, target_by)
 
 

@@ -12,23 +12,22 @@ top guess be the input token itself; position 0 is often a sink and is left out 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.arguments import Followed, check_whole, followed_tokens
+from interp.decoders import check_decoder
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
+from interp.readout.lens_result import LensResult, after_first
 from interp.readout.lens_statistics import lens_statistics
-from interp.results import Result, described
+from interp.results import described
 from models.errors import InputError
 from models.protocol import ResumableModel
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 
 class Translator(Protocol):
@@ -38,135 +37,17 @@ class Translator(Protocol):
         """Return the stream of depth ``depth`` (0 the embedding) in the final basis."""
         ...
 
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LensResult(Result):
-    """What each depth would predict.
-
-    Attributes:
-        rows: names of the depths: ``embed``, ``L0``, ``L0 mid``, ... ; the last row is the model's output.
-        tokens: the prompts, ``[batch][pos]`` strings.
-        real: ``[batch, pos]``, False at padding.
-        top_tokens, top_probabilities: ``[row, batch, pos, k]``, best first.
-        top_texts: text of every token in ``top_tokens``.
-        entropy, kl: ``[row, batch, pos]``, nats; kl is KL(final || row).
-        residual_norm: ``[row, batch, pos]``, length of the stream.
-        stable_from: ``[batch, pos]``, the first row from which on the top guess is the model's.
-        target: the target's text per example, or None.
-        target_tokens: ``[batch]``.
-        target_probability, target_logit, target_rank: ``[row, batch, pos]``; rank 0 is the top guess.
-        lens: ``logit`` or ``tuned``.
-        warnings: what a reader must know.
-        model, config, versions: what computed this.
-    """
-
-    rows: tuple[str, ...]
-    tokens: tuple[tuple[str, ...], ...]
-    real: np.ndarray
-    top_tokens: np.ndarray
-    top_probabilities: np.ndarray
-    top_texts: Mapping[int, str]
-    entropy: np.ndarray
-    kl: np.ndarray
-    residual_norm: np.ndarray
-    stable_from: np.ndarray
-    target: tuple[str, ...] | None
-    target_tokens: np.ndarray | None
-    target_probability: np.ndarray | None
-    target_logit: np.ndarray | None
-    target_rank: np.ndarray | None
-    lens: str
-    warnings: tuple[str, ...]
-    model: str
-    config: dict[str, Any]
-    versions: dict[str, str]
-
-    def guess(self, row: int, batch: int = 0, pos: int = -1) -> tuple[str, float]:
-        """Return the top guess at a depth, and its probability."""
-        token = int(self.top_tokens[row, batch, pos, 0])
-        return self.top_texts[token], float(self.top_probabilities[row, batch, pos, 0])
-
-    def takeover(self, batch: int = 0, pos: int = -1) -> str | None:
-        """Return the depth from which on the target is the top guess; None where it is not the model's guess."""
-        if self.target_rank is None:
-            return None
-        rank = self.target_rank[:, batch, pos]
-        if rank[-1] != 0:
-            return None
-        last_other = np.flatnonzero(rank != 0)
-        return self.rows[0 if len(last_other) == 0 else int(last_other[-1]) + 1]
-
-    def mean_over_positions(self, values: np.ndarray) -> np.ndarray:
-        """Return ``[row]``: the mean of ``[row, batch, pos]`` over real positions but the first of each prompt."""
-        counted = self.real.copy()
-        first = counted.argmax(1)
-        if counted.sum() > len(first):
-            counted[np.arange(len(first)), first] = False
-        mean: np.ndarray = values[:, counted].mean(1)
-        return mean
-
-    def to_frame(self, batch: int = 0, pos: int = -1) -> pd.DataFrame:
-        """Return one row per depth for one position: guess, probability, entropy, KL, and the target's figures."""
-        import pandas as pd
-
-        guesses = [self.guess(row, batch, pos) for row in range(len(self.rows))]
-        frame = pd.DataFrame(
-            {
-                "depth": self.rows,
-                "guess": [guess for guess, _ in guesses],
-                "probability": [probability for _, probability in guesses],
-                "entropy": self.entropy[:, batch, pos],
-                "kl": self.kl[:, batch, pos],
-            }
-        )
-        if self.target_rank is not None and self.target_probability is not None and self.target_logit is not None:
-            frame["target_probability"] = self.target_probability[:, batch, pos]
-            frame["target_logit"] = self.target_logit[:, batch, pos]
-            frame["target_rank"] = self.target_rank[:, batch, pos]
-        return frame
-
-    def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"result": type(self).__name__, "schema_version": self.schema_version}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            values[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
-        values["top_texts"] = {str(token): text for token, text in self.top_texts.items()}
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        read: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
-        for field in fields(cls):
-            if "ndarray" in str(field.type) and read[field.name] is not None:
-                read[field.name] = np.array(read[field.name])
-        read["rows"], read["warnings"] = tuple(read["rows"]), tuple(read["warnings"])
-        read["tokens"] = tuple(tuple(row) for row in read["tokens"])
-        read["target"] = None if read["target"] is None else tuple(read["target"])
-        read["top_texts"] = {int(token): text for token, text in read["top_texts"].items()}
-        return cls(**read)
-
-    def headline(self) -> str:
-        n_prompts, width = self.real.shape
-        return f"{self.lens} lens of {self.model}, {len(self.rows)} depths × {n_prompts} prompts × {width} tokens"
-
-    def plot(self, *, dark: bool = False) -> Figure:
-        """Draw the first prompt's top guesses by depth and position; see ``interp.plots.plot_lens_grid``."""
-        from interp.plots import plot_lens_grid
-
-        return plot_lens_grid(self, dark=dark)
-
-    def summary_html(self) -> str:
-        """Return the last position's trajectory as a table."""
-        table: str = self.to_frame().to_html(index=False, float_format="{:.3g}".format)
-        return f"<p>{self.lens} lens, last position</p>{table}"
+    def check(self, model: ResumableModel) -> None:
+        """Raise InputError where the map was made for another model."""
+        ...
 
 
 def logit_lens(
     model: ResumableModel,
     tokens: Int[Tensor, "batch pos"] | str,
     *,
-    target: int | str | Sequence[int] | None = None,
-    at: Sequence[str] = ("resid_post",),
+    target: Followed | None = None,
+    at: str | Sequence[str] = ("resid_post",),
     top_k: int = 5,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
     prepend_bos: bool | None = None,
@@ -190,18 +71,24 @@ def logit_lens(
         chunk: tokens of the vocabulary at a time; by default 2048, or as many as make tokens x chunk 2 million.
 
     Raises:
-        InputError: an unknown row, a target outside the vocabulary, top_k out of range.
+        InputError: an unknown row, a target outside the vocabulary, top_k out of range, a tuned lens of another
+            model, a model that is no ``HookedDecoder``.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
-    for name in at:
-        if name not in ("resid_post", "resid_mid"):
-            raise InputError(f"the lens reads resid_post and resid_mid, not {name!r}")
-    if "resid_mid" in at and "blocks.0.hook_resid_mid" not in model.hook_names():
-        raise InputError("this model's blocks have no resid_mid; use at=('resid_post',)")
+    check_decoder(model)
+    at = _rows_read(model, at, tuned)
+    check_whole("top_k", top_k)
     if not 1 <= top_k <= model.cfg.d_vocab:
         raise InputError(f"top_k is {top_k}; expected 1 to d_vocab = {model.cfg.d_vocab}")
-    if chunk is not None and chunk < 1:
-        raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
+    if chunk is not None:
+        check_whole("chunk", chunk)
+        if chunk < 1:
+            raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
+    if tuned is not None:
+        tuned.check(model)
     ids, real = model.prepare(tokens, attention_mask, prepend_bos)
+    wanted = None if target is None else torch.tensor(followed_tokens(model, target, len(ids)), device=ids.device)
+    check_model(model, ids, real=real)
     hooks = {"embed": "blocks.0.hook_resid_pre"}
     for layer in range(len(model.blocks)):
         if "resid_mid" in at:
@@ -219,24 +106,35 @@ def logit_lens(
             if tuned is not None and row < len(depths) - 1:
                 stream = tuned.translate(depth, stream)
             streams[row] = model.ln_final(stream)
-        wanted = None if target is None else _target(model, target, ids)
         per_token = None if wanted is None else wanted.repeat_interleave(ids.shape[1])
         if chunk is None:
             chunk = max(2048, 2_000_000 // ids.numel())
         found = lens_statistics(model, streams.flatten(1, 2), top_k=top_k, target=per_token, chunk=chunk)
+        computed = {
+            "the streams' lengths": norms,
+            "KL": found.kl,
+            "entropy": found.entropy,
+            "top logits": found.top_logits,
+        }
+        check_computed(model, ids, real=real, computed=computed)
     return _result(model, tuple(hooks), ids, real, found, norms, wanted, "logit" if tuned is None else "tuned")
 
 
-def _target(model: ResumableModel, target: int | str | Sequence[int], ids: Tensor) -> Int[Tensor, "batch"]:
-    if isinstance(target, str):
-        target = model.to_single_token(target)
-    vector = torch.as_tensor(target, dtype=torch.long, device=ids.device).reshape(-1)
-    if len(vector) not in (1, len(ids)):
-        raise InputError(f"{len(vector)} targets for {len(ids)} prompts; give one, or one per prompt")
-    if int(vector.min()) < 0 or int(vector.max()) >= model.cfg.d_vocab:
-        outside = int(vector.min() if vector.min() < 0 else vector.max())
-        raise InputError(f"target {outside} is outside this vocabulary, 0 to {model.cfg.d_vocab - 1}")
-    return vector.expand(len(ids))
+def _rows_read(model: ResumableModel, at: str | Sequence[str], tuned: Translator | None) -> tuple[str, ...]:
+    """Return the streams that are read at every depth. Raises InputError where they cannot be."""
+    names = (at,) if isinstance(at, str) else at
+    if not isinstance(names, (list, tuple)) or not names:
+        raise InputError(f"at is {at!r}; expected 'resid_post', or ('resid_mid', 'resid_post')")
+    for name in names:
+        if name not in ("resid_post", "resid_mid"):
+            raise InputError(f"the lens reads resid_post and resid_mid, not {name!r}")
+    if "resid_mid" in names and "blocks.0.hook_resid_mid" not in model.hook_names():
+        raise InputError("this model's blocks have no resid_mid; use at=('resid_post',)")
+    if "resid_mid" in names and tuned is not None:
+        raise InputError(
+            "a tuned lens has translators of resid_post alone, and none of resid_mid; leave out at=, or the tuned lens"
+        )
+    return tuple(names)
 
 
 def _result(
@@ -290,16 +188,19 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Name the depths whose guesses are the lens's failure rather than the model's belief."""
     one_token, copies = [], []
+    rest = after_first(real)  # position 0 sees nothing but itself, and often stands out as a sink
     if real.sum() >= 4:
         for row, name in enumerate(rows[:-1]):
-            guesses = first[row][real]
-            if len(np.unique(guesses)) == 1:
-                one_token.append(f"{name} ({texts[int(guesses[0])]!r})")
-            elif (guesses == ids[real]).mean() > 0.5:
+            guesses = first[row]
+            if rest.sum() >= 3 and len(np.unique(guesses[rest])) == 1:
+                one_token.append(f"{name} ({texts[int(guesses[rest][0])]!r})")
+            elif (guesses[real] == ids[real]).mean() > 0.5:
                 copies.append(name)
     warnings = []
     if one_token:
-        warnings.append(f"One token tops every position at {', '.join(one_token)}: read nothing into these depths.")
+        warnings.append(
+            f"One token tops every position but the first at {', '.join(one_token)}: read nothing into these depths."
+        )
     if copies:
         warnings.append(f"At {', '.join(copies)} the top guess is mostly the input token itself, not a prediction.")
     return tuple(warnings)

@@ -16,6 +16,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.arguments import check_whole
+from interp.decoders import check_decoder
+from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.results import Result, described
 from models.errors import InputError
@@ -129,15 +132,20 @@ def next_token(
         prepend_bos: for text, see ``to_tokens``.
 
     Raises:
-        InputError: several prompts, nothing to keep.
+        InputError: several prompts, nothing to keep, a model that is no ``HookedDecoder``.
+        NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
+    check_decoder(model)
+    check_whole("keep", keep)
     if keep < 1:
         raise InputError(f"keep is {keep}; expected at least 1")
     ids, real = model.prepare(tokens, None, prepend_bos)
     if len(ids) != 1 or real is not None:
         raise InputError(f"the next token is of one prompt; got {len(ids)}")
+    check_model(model, ids)
     with torch.inference_mode():
         logits = at_least_float32(model(ids)[0, -1]).double()
+    check_computed(model, ids, computed={"the logits": logits})
     best = logits.topk(min(keep, len(logits)))
     others = logits.scatter(0, best.indices, -torch.inf)
     n_rest = len(logits) - len(best.indices)

@@ -10,7 +10,17 @@ import torch
 from interp import composition_scores, induction_circuit, logit_attribution, ov_circuit, qk_circuit, residual_writes
 from interp.decoders import check_decoder
 from interp.precision import at_least_float32
-from interp.readout import residual_reads, stream_growth
+from interp.readout import (
+    TunedLens,
+    attention,
+    lens_increments,
+    logit_lens,
+    next_token,
+    own_text,
+    residual_reads,
+    stream_growth,
+    train_tuned_lens,
+)
 from interp.weights import (
     eigenvalue_copying_scores,
     fired_memories,
@@ -31,6 +41,13 @@ CALLS: dict[str, Callable] = {
     "residual_writes": lambda m: residual_writes(m, ActivationCache({})),
     "residual_reads": lambda m: residual_reads(m, ActivationCache({}), 0),
     "stream_growth": lambda m: stream_growth(m, TOKENS),
+    "logit_lens": lambda m: logit_lens(m, TOKENS),
+    "lens_increments": lambda m: lens_increments(m, TOKENS[0]),
+    "attention": lambda m: attention(m, TOKENS[0]),
+    "next_token": lambda m: next_token(m, TOKENS[0]),
+    "train_tuned_lens": lambda m: train_tuned_lens(m, [TOKENS], n_steps=1),
+    "TunedLens.identity": TunedLens.identity,
+    "own_text": own_text,
     "logit_attribution": lambda m: logit_attribution(m, TOKENS, 1),
     "qk_circuit": lambda m: qk_circuit(m, 0, 0),
     "ov_circuit": lambda m: ov_circuit(m, 0, 0),

@@ -79,3 +79,13 @@ def test_a_target_that_is_not_there_is_refused():
         plot_lens_grid(lens(), "rank")
     with pytest.raises(InputError, match="measure is 'size'; expected one of probability"):
         plot_lens_grid(lens(), "size")
+
+
+def test_places_that_are_not_there_are_refused():
+    result = lens()
+    assert plot_trajectory(result, pos=-1).texts[-1].get_text() == plot_trajectory(result).texts[-1].get_text()
+    for draw in (plot_lens_grid, plot_trajectory):
+        with pytest.raises(InputError, match="batch is 7; this result has 0 to 0"):
+            draw(result, batch=7)
+    with pytest.raises(InputError, match="pos is 12; this result has 0 to 11"):
+        plot_trajectory(result, pos=12)

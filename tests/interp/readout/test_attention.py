@@ -44,5 +44,13 @@ def test_what_does_not_fit_is_refused():
         attention(model, random_tokens(model.cfg, 2))
     with pytest.raises(InputError, match="layers 0 to 1"):
         attention(model, random_tokens(model.cfg, 1), layers=[2])
+    with pytest.raises(InputError, match="name each layer once"):
+        attention(model, random_tokens(model.cfg, 1), layers=[0, 0])
+    for layers in (1, "01"):
+        with pytest.raises(InputError, match="expected a list of layers"):
+            attention(model, random_tokens(model.cfg, 1), layers=layers)
+    for layer in (0.0, True, "0"):
+        with pytest.raises(InputError, match=r"a layer is .*; expected a whole number"):
+            attention(model, random_tokens(model.cfg, 1), layers=[layer])
     with pytest.raises(InputError, match="no L0H7"):
         attention(model, random_tokens(model.cfg, 1)).pattern(0, 7)

@@ -57,7 +57,11 @@ def test_what_is_saved_is_read_again(tmp_path):
     [
         ({"position": 6}, "columns 0 to 5"),
         ({"target": 11}, "target 11 is outside"),
+        ({"target": 2.5}, "target is 2.5; expected a token id"),
         ({"top_k": 0}, "top_k is 0"),
+        ({"top_k": 1.0}, "top_k is 1.0; expected a whole number"),
+        ({"chunk": 0}, "chunk is 0"),
+        ({"position": 0.5}, "position is 0.5; expected a whole number"),
         ({"by": "layer"}, "by is 'layer'"),
     ],
 )

@@ -228,3 +228,97 @@ def test_memory_is_as_stated():
     one_block = 4 * n * (6 * d_model + 3 * model.cfg.d_mlp)
     assert counter.peak <= max(2 * streams + one_block, streams + buffers) + small
     assert counter.peak < streams + 4 * rows * n * model.cfg.d_vocab / 8
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_default_position_is_the_last_real_token(side):
+    model = random_model(CONFIGS["gpt2"])
+    short, long = random_tokens(model.cfg, 1, 4, seed=1), random_tokens(model.cfg, 1, 7, seed=2)
+    pad = torch.zeros(1, 3, dtype=torch.long)
+    tokens = torch.cat([torch.cat([pad, short] if side == "left" else [short, pad], 1), long])
+    real = torch.tensor([[side == "right"] * 3 + [True] + [side == "left"] * 3, [True] * 7])
+    both, alone = logit_lens(model, tokens, target=3, attention_mask=real), logit_lens(model, short, target=3)
+    last = 6 if side == "left" else 3
+    assert both.place() == (0, last)
+    assert both.place(-1, -2) == (1, 5)
+    assert both.guess(-1)[0] == alone.guess(-1)[0]
+    assert both.takeover() == alone.takeover()
+    np.testing.assert_allclose(both.to_frame()["kl"], alone.to_frame()["kl"], atol=1e-6)
+    assert both.to_frame().to_html(index=False, float_format="{:.3g}".format) in both.summary_html()
+    padding = 0 if side == "left" else -1
+    for read in (
+        lambda: both.guess(-1, 0, padding),
+        lambda: both.takeover(0, padding),
+        lambda: both.to_frame(0, padding),
+    ):
+        with pytest.raises(InputError, match=r"padding in prompt 0: its tokens are in columns \d to \d; leave pos out"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ((0, 2), "batch is 2; this result has 0 to 1, and -2 to -1 from the end"),
+        ((0, -3), "batch is -3"),
+        ((0, 0, 6), "pos is 6; this result has 0 to 5"),
+        ((0, 0, -7), "pos is -7"),
+        ((3,), "row is 3; this result has 0 to 2"),
+        ((-4,), "row is -4"),
+        ((0.0,), "row is 0.0; expected a whole number"),
+        ((0, True), "batch is True"),
+        ((0, 0, 1.5), "pos is 1.5"),
+    ],
+)
+def test_places_that_are_not_there_are_refused(where, message):
+    found = logit_lens(random_model(CONFIGS["gpt2"]), random_tokens(CONFIGS["gpt2"]))
+    with pytest.raises(InputError, match=message):
+        found.guess(*where)
+
+
+def test_the_first_position_does_not_hide_that_one_token_tops_all_others():
+    model = HookedDecoder(DecoderConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=11, n_ctx=12, unembed_bias=True))
+    tokens, target = random_tokens(model.cfg, 1, 6), 7
+    with torch.no_grad():
+        model.unembed.bias[4] = 1e4
+        model.pos_embed.W_pos[0] = 1e4 * model.W_U[:, target]  # position 0 alone says something else
+        model.unembed.weight[target] *= 1e5
+        model.pos_embed.W_pos[1:] = -1e4 * model.W_U[:, target]
+    found = logit_lens(model, tokens)
+    assert found.guess(0, 0, 0)[0] == "7"
+    assert "embed ('4')" in found.warnings[0]
+    assert "every position but the first" in found.warnings[0]
+
+
+def test_targets_in_every_form_are_followed():
+    model = load_model("toy")
+    tokens = model.to_tokens(["ABAB", "CDCD"])
+    expected = logit_lens(model, tokens, target=[0, 3])
+    for target in (["A", "D"], ("A", 3), torch.tensor([0, 3]), np.array([0, 3]), [np.int64(0), torch.tensor(3)]):
+        assert logit_lens(model, tokens, target=target) == expected
+    assert logit_lens(model, tokens, at="resid_post").rows == expected.rows
+
+
+@pytest.mark.parametrize(
+    "target", [2.0, True, float("nan"), [[1, 2]], [1.0, 2.0], torch.tensor([1.0, 2.0]), {"a": 1}, [True, False]]
+)
+def test_targets_that_are_no_tokens_are_refused(target):
+    model = random_model(CONFIGS["gpt2"])
+    with pytest.raises(InputError, match="expected a token id, a text that is one token, or one of these per prompt"):
+        logit_lens(model, random_tokens(model.cfg), target=target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"at": ()}, r"at is \(\); expected 'resid_post'"),
+        ({"at": 3}, "at is 3; expected 'resid_post'"),
+        ({"top_k": 2.0}, "top_k is 2.0; expected a whole number"),
+        ({"top_k": True}, "top_k is True; expected a whole number"),
+        ({"chunk": 1.5}, "chunk is 1.5; expected a whole number"),
+        ({"chunk": float("nan")}, "chunk is nan; expected a whole number"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(options, message):
+    model = random_model(CONFIGS["gpt2"])
+    with pytest.raises(InputError, match=message):
+        logit_lens(model, random_tokens(model.cfg), **options)

@@ -35,6 +35,8 @@ def test_what_does_not_fit_is_refused():
     model = random_model(CONFIGS["gpt2"])
     with pytest.raises(InputError, match="keep is 0"):
         next_token(model, random_tokens(model.cfg, 1), keep=0)
+    with pytest.raises(InputError, match=r"keep is 2\.5; expected a whole number"):
+        next_token(model, random_tokens(model.cfg, 1), keep=2.5)
     with pytest.raises(InputError, match="one prompt; got 2"):
         next_token(model, random_tokens(model.cfg, 2))
     with pytest.raises(InputError, match=f"{TEMPERATURES[0]} to {TEMPERATURES[-1]}"):

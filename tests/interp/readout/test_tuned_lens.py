@@ -62,7 +62,7 @@ def test_other_files_are_refused(tmp_path):
     save_file({"weight": torch.zeros(1)}, tmp_path / "other")
     with pytest.raises(LoadError, match="not a readable safetensors file"):
         TunedLens.load(tmp_path / "text")
-    with pytest.raises(CheckpointMismatch, match="weight, bias and kl"):
+    with pytest.raises(CheckpointMismatch, match="weight and bias and kl and sample"):
         TunedLens.load(tmp_path / "other")
 
 

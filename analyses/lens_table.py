@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyses.terminal import model_line, new_table, say, visible
-from interp.readout.logit_lens import LensResult
+from interp.readout.lens_result import LensResult
 
 COLUMNS = (
     "guess: the top token at this depth, p its probability; target: probability and rank of the followed token; KL: to "

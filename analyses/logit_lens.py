@@ -16,13 +16,14 @@ import typer
 from analyses.command import Device, Dtype, Model, Out, Precision, command_line, progress_bar, run
 
 if TYPE_CHECKING:
-    from interp.readout.logit_lens import LensResult
+    from interp.readout.lens_result import LensResult
     from interp.readout.next_token import NextTokenResult
     from models.protocol import ResumableModel
 
 ABOUT = "The logit lens: what the model would say if it stopped after each block, and where its answer takes over."
 NAME = "logit_lens"
 DPI = 150
+TITLE = 70  # characters of the prompt in the page's title
 STAGES = ("loading", "reading", "figures and report")
 PROMPTS = {"toy": "QWERTYuiopQWERTYui"}  # by the model's first word; a toy continues what it has seen
 PROMPT = "The Eiffel Tower is in the city of"
@@ -131,7 +132,7 @@ def _read(
 
 def _title(lens: LensResult) -> str:
     text = "".join(lens.tokens[0])
-    return f"{text[:70]}…"
+    return text if len(text) <= TITLE else f"{text[:TITLE]}…"
 
 
 def _bos(model: Any) -> str | None:

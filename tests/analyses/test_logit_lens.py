@@ -105,6 +105,27 @@ def test_bad_input_is_one_line_and_nothing_on_disk(flag, value, line, untrained,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("prompt", "cut"), [("ABCD", False), ("A" * 40, False), ("AB" * 23, True)])
+def test_the_title_is_cut_where_the_prompt_is_long_alone(prompt, cut, untrained, tmp_path, monkeypatch):
+    monkeypatch.setattr("analyses.logit_lens.TITLE", 45)
+    assert analyse("--model", untrained, "--out", tmp_path, "--prompt", prompt, "--no-attention") == 0
+    title = re.search(r"<title>(.*)</title>", (tmp_path / "logit_lens.html").read_text())[1]
+    assert title.endswith("…") == cut
+
+
+def test_a_folder_in_the_records_place_is_refused_before_anything_is_written(untrained, tmp_path, capsys):
+    (tmp_path / "logit_lens.json").mkdir()
+    assert analyse("--model", untrained, "--out", tmp_path, "--prompt", "ABCD") == 2
+    assert "it is a folder" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["logit_lens.json"]
+
+
+def test_a_path_of_odd_bytes_is_recorded(untrained, tmp_path):
+    out = tmp_path / "a\udcff"
+    assert analyse("--model", untrained, "--out", out, "--prompt", "ABCD", "--no-attention") == 0
+    assert "a\udcff" in json.loads((out / "logit_lens.json").read_text())["command"]
+
+
 @pytest.mark.smollm2
 def test_smollm2_knows_where_the_tower_is(tmp_path, capsys):
     prompt = "The Eiffel Tower is in the city of"

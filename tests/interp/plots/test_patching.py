@@ -102,7 +102,7 @@ def test_a_grid_of_any_shape_fits_on_a_page_and_its_labels_stand_apart(model, sh
             for label in labels
         ]
         boxes = sorted(end.tolist() for end in ends)
-        assert all(left[1] <= right[0] for left, right in pairwise(boxes))
+        assert all(left[1] + 3 <= right[0] for left, right in pairwise(boxes))
 
 
 def test_a_long_title_takes_nothing_from_the_grid(model):

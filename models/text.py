@@ -6,6 +6,7 @@ sure that exactly one BOS leads, False that none does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -148,11 +149,14 @@ class TextInterface:
     def to_str_tokens(
         self, text: str | Int[Tensor, "pos"] | Sequence[int], prepend_bos: bool | None = None
     ) -> list[str]:
-        """Return one string per token; without a tokenizer, the ids themselves."""
+        """Return one string per token, for the eye; without a tokenizer, the ids themselves.
+
+        A fragment of a character, which has no text of its own, is shown as its bytes: ``⟨F0 9F⟩``.
+        """
         ids = encode(self.tokenizer, text, prepend_bos) if isinstance(text, str) else _ids(text)
         if self.tokenizer is None:
             return [str(i) for i in ids]
-        return [self.tokenizer.decode([i]) for i in ids]
+        return [_shown(self.tokenizer, i) for i in ids]
 
     def to_single_token(self, text: str) -> int:
         """Return the id of a text that is exactly one token. Raises InputError where it is not."""
@@ -162,6 +166,19 @@ class TextInterface:
         if len(ids) != 1:
             raise InputError(f"{text!r} is {len(ids)} tokens, {self.to_str_tokens(ids)}; a single token is needed")
         return ids[0]
+
+
+def _shown(tokenizer: Tokenizer, token: int) -> str:
+    """Return a token's text, bytes that are no whole character in hexadecimal: all would be the same U+FFFD."""
+    text = tokenizer.decode([token])
+    bytes_of = getattr(tokenizer, "bytes_of", None)  # only tokenizers with a byte-level vocabulary have it
+    raw = bytes_of(token) if bytes_of is not None and "\ufffd" in text else None
+    if raw is None:
+        return text
+    escaped = raw.decode("utf-8", "surrogateescape")
+    return re.sub(
+        "[\udc80-\udcff]+", lambda run: f"⟨{run[0].encode('utf-8', 'surrogateescape').hex(' ').upper()}⟩", escaped
+    )
 
 
 def _ids(tokens: Tensor | Sequence[int] | int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,8 +29,10 @@ def plot_logit_attribution(found: LogitAttribution, *, top: int = 20, dark: bool
     if len(rest):
         names.append(f"{len(rest)} others")
         heights.append(float(means[rest].sum()))
-    names.append("sum: the logit" + ("s' difference" if all(" - " in one for one in found.answer) else ""))
+    difference = all(re.search(r"['\"] - ['\"]", one[1:-1]) for one in found.answer)
+    names.append("sum: the logit difference" if difference else "sum: the logit")
     heights.append(float(found.logit.double().mean()))
+    what = "added to the logit difference" if difference else "logits added to"
     with styled_figure(6.0, 0.21 * len(names) + 1.3, dark=dark) as figure:
         ax = figure.subplots()
         colours = [palette(0) if height >= 0 else palette(1) for height in heights]
@@ -37,9 +40,7 @@ def plot_logit_attribution(found: LogitAttribution, *, top: int = 20, dark: bool
         ax.barh(range(len(names)), heights, color=colours)
         ax.axvline(0, color="0.55", linewidth=0.8)
         ax.set_yticks(range(len(names)), names)
-        ax.set(
-            ylim=(len(names) - 0.4, -0.6), xlabel=f"logits added to {printable(found.what, longest=40)}, norms frozen"
-        )
+        ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"{what} {printable(found.what, longest=40)}, norms frozen")
         ax.grid(axis="x")
         ax.set_axisbelow(True)
         entitle(figure, f"What wrote the answer: {model_title(found.model)}")

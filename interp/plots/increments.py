@@ -28,7 +28,7 @@ def plot_increments(result: IncrementsResult, *, top: int = 20, dark: bool = Fal
         ax.barh(range(len(names)), heights, color=[palette(0) if height >= 0 else palette(1) for height in heights])
         ax.axvline(0, color="0.55", linewidth=0.8)
         ax.set_yticks(range(len(names)), names)
-        ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"logits added to {towards}, over the vocabulary's mean")
+        ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"added to the logit of {towards}, over the vocabulary's mean")
         ax.grid(axis="x")
         ax.set_axisbelow(True)
         entitle(figure, f"What each write says, and the token it raises most: {model_title(result.model)}")

@@ -14,6 +14,7 @@ from models.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.image import AxesImage
 
 Measure = Literal["probability", "entropy", "kl", "target", "rank"]
@@ -61,11 +62,23 @@ def plot_lens_grid(
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         bar = figure.colorbar(image, ax=ax, fraction=0.04, aspect=26, pad=0.02)
+        if measure == "rank":
+            _plain_ranks(bar)
         bar.set_label(_LABELS[measure])
         bar.outline.set_visible(False)
         name = "tuned lens" if result.lens == "tuned" else "logit lens"
         figure.suptitle(f"{model_title(result.model)}: {name}, the top guess at every depth", x=0.02, ha="left")
     return figure
+
+
+def _plain_ranks(bar: Colorbar) -> None:
+    """Label a logarithmic bar with whole numbers; its own powers of ten are mathtext, which our style prints raw."""
+    low, high = bar.mappable.get_clim()
+    steps = (1,) if high > 100 * low else (1, 2, 5)
+    ranks = [step * 10**power for power in range(8) for step in steps]
+    bar.set_ticks([rank for rank in ranks if low <= rank <= high])
+    bar.minorticks_off()
+    bar.ax.yaxis.set_major_formatter(lambda rank, _: f"{rank:,.0f}")
 
 
 def _values(result: LensResult, measure: str) -> np.ndarray:
@@ -88,7 +101,11 @@ def _values(result: LensResult, measure: str) -> np.ndarray:
 def _cells(
     ax: Axes, result: LensResult, values: np.ndarray, measure: str, batch: int, columns: np.ndarray
 ) -> AxesImage:
-    norm = LogNorm() if measure == "rank" else Normalize(0, 1 if measure in ("probability", "target") else None)
+    norm: Normalize
+    if measure == "rank":
+        norm = LogNorm(1, max(2, int(values.max())))  # a scale of one number, where all are best, has no colours
+    else:
+        norm = Normalize(0, 1 if measure in ("probability", "target") else None)
     image = ax.imshow(values, norm=norm)
     for row, column in np.ndindex(values.shape):
         guess, _ = result.guess(row, batch, int(columns[column]))

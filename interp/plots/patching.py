@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 MAX_PANELS = 48
+WIDEST, TALLEST = 13.5, 12.0  # inches of a grid: 150 columns of readable cells, and more of narrower ones
 ALPHA = 0.05
 _POSITIONS = ("pos", "dest_pos", "src_pos")
 
@@ -91,7 +92,9 @@ def _entitle(figure: Figure, result: CellResult, certain: np.ndarray) -> None:
     title = f"{result.title}; dots: p < .05" if certain.any() else result.title
     if not result.complete:
         title += "; interrupted"
-    figure.suptitle(fill(title, int(12 * figure.get_figwidth())), x=0.02, ha="left", fontsize=10)
+    lines = fill(title, int(9.5 * figure.get_figwidth()))
+    figure.set_figheight(figure.get_figheight() + 0.16 * lines.count("\n"))  # long titles take nothing from the grid
+    figure.suptitle(lines, x=0.02, ha="left", fontsize=10)
 
 
 def _bars(result: CellResult, name: str, change: np.ndarray, certain: np.ndarray, dark: bool) -> Figure:
@@ -117,7 +120,8 @@ def _heatmaps(result: CellResult, name: str, change: np.ndarray, certain: np.nda
     grids, marks = (array if array.ndim == 3 else array[None] for array in (change, certain))
     n_rows, n_columns = grids.shape[1:]
     cell = min(0.32, max(0.09, 9 / max(n_rows, n_columns)))
-    width, height = max(n_columns * cell, 1.6), max(n_rows * cell, 0.5)
+    width, height = min(WIDEST, max(n_columns * cell, 1.6)), min(TALLEST, max(n_rows * cell, 0.5))
+    square = n_columns * cell <= WIDEST and n_rows * cell <= TALLEST
     across = max(1, min(len(grids), int(13 // (width + 0.8))))
     down = ceil(len(grids) / across)
     limit = float(np.nanmax(np.abs(change), initial=0.0)) or 1.0
@@ -128,7 +132,7 @@ def _heatmaps(result: CellResult, name: str, change: np.ndarray, certain: np.nda
         for ax in axes.flat[len(grids) :]:
             ax.remove()
         for number, (ax, grid, mark) in enumerate(zip(axes.flat, grids, marks, strict=False)):
-            image = _heatmap(ax, grid, mark, limit, cell)
+            image = _heatmap(ax, grid, mark, limit, cell, square)
             for side, axis, count, inches in (("y", -2, n_rows, height), ("x", -1, n_columns, width)):
                 _ticks(ax, side, result, result.axes[axis], count, inches)
             if change.ndim == 3:
@@ -140,9 +144,10 @@ def _heatmaps(result: CellResult, name: str, change: np.ndarray, certain: np.nda
     return figure
 
 
-def _heatmap(ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell: float) -> AxesImage:
+def _heatmap(ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell: float, square: bool) -> AxesImage:
     colours = matplotlib.colormaps["RdBu_r"].with_extremes(bad="0.7")
     image = ax.imshow(np.ma.masked_invalid(grid), cmap=colours, vmin=-limit, vmax=limit)
+    ax.set_aspect("equal" if square else "auto")
     rows, columns = np.nonzero(certain)
     ax.scatter(columns, rows, s=max(1.5, 12 * cell) ** 2, c="black", edgecolors="white", linewidths=0.6)
     ax.tick_params(length=0)
@@ -152,15 +157,18 @@ def _heatmap(ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell
 
 def _ticks(ax: Axes, side: str, result: CellResult, axis: str, count: int, inches: float) -> None:
     """Name every entry of an axis, or as many as there is room for: positions by their tokens."""
-    shown = list(range(0, count, tick_step(count, inches)))
-    names = [str(result.labels(axis)[i]) for i in shown]
+    labels = [str(label) for label in result.labels(axis)]
+    upright = side == "y" or (axis not in _POSITIONS and max(map(len, labels)) <= 2)
+    step = tick_step(count, inches, points=14 if side == "x" and upright else 10)
+    shown = list(range(0, count, step))
+    names = [labels[i] for i in shown]
     label = axis.replace("_", " ")
     if axis in _POSITIONS and result.prompts():
         names = [f"{position_label(result, i)} {i}" for i in shown]
         n_examples = len(result.prompts()[0])
         label += f" (tokens of the first of {n_examples})" if n_examples > 1 else ""
     if side == "x":
-        ax.set_xticks(shown, names, rotation=90 if max(map(len, names)) > 2 else 0)
+        ax.set_xticks(shown, names, rotation=0 if upright else 90)
         ax.set_xlabel(label)
     else:
         ax.set_yticks(shown, names)

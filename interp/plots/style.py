@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import groupby
 from math import ceil
 from pathlib import Path, PurePath
 from textwrap import fill
@@ -17,11 +18,26 @@ from textwrap import fill
 import matplotlib
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
+from matplotlib.font_manager import findfont, fontManager, get_font
 
 FONT = "DejaVu Sans"  # comes with matplotlib, so a figure looks the same everywhere
-MISSING = "\u25a1"
-_SHOWN = {" ": "\u2423", "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"}
+FALLBACKS = (  # asked for what FONT lacks, where they are installed
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Noto Sans Devanagari",
+    "WenQuanYi Zen Hei",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Nirmala UI",
+    "Arial Unicode MS",
+    "Noto Emoji",
+    "Symbola",
+    "Unifont",
+)
+_SHOWN = {" ": "\u2423", "\n": "\u21b5", "\t": "\u21e5"}
 
 
 def style_file(dark: bool = False) -> Path:
@@ -33,6 +49,7 @@ def style_file(dark: bool = False) -> Path:
 def styled_figure(width: float, height: float, *, dark: bool = False) -> Iterator[Figure]:
     """Give a figure of ``width`` × ``height`` inches in our style; global settings are as before afterwards."""
     with matplotlib.rc_context(fname=style_file(dark)):
+        matplotlib.rcParams["font.family"] = list(_fonts())
         figure = Figure(figsize=(width, height))
         yield figure
         figure.draw_without_rendering()  # tick labels are made, and take their style, when first drawn
@@ -44,25 +61,33 @@ def palette(index: int) -> str:
 
 
 @cache
+def _fonts() -> tuple[str, ...]:
+    """Return our font and the installed fallbacks; naming absent ones would log a complaint for every text."""
+    installed = {font.name for font in fontManager.ttflist}
+    return (FONT, *(name for name in FALLBACKS if name in installed))
+
+
+@cache
 def _glyphs() -> frozenset[int]:
-    return frozenset(get_font(findfont(FONT)).get_charmap())
+    return frozenset().union(*(get_font(findfont(name)).get_charmap() for name in _fonts()))
+
+
+def _has_ink(character: str) -> bool:
+    return character in _SHOWN or (unicodedata.category(character)[0] not in "CZ" and ord(character) in _glyphs())
 
 
 def printable(token: str, longest: int = 12) -> str:
-    """Return a token as a label: spaces and line ends made visible, what the font lacks as a box, cut to a length.
+    """Return a token as a label: spaces and line ends visible, what no font has by its code point, cut to a length.
 
-    >>> printable(" the"), printable("a\\n"), printable("internationalisation")
-    ('␣the', 'a↵', 'internation…')
+    >>> printable(" the"), printable("a\\n"), printable("internationalisation"), printable("\\x07")
+    ('␣the', 'a↵', 'internation…', 'U+0007')
     """
-    shown = []
-    for character in token[: longest + 1]:
-        if character in _SHOWN:
-            shown.append(_SHOWN[character])
-        elif unicodedata.category(character)[0] in "CZ" or ord(character) not in _glyphs():
-            shown.append(MISSING)
+    text = ""
+    for drawn, characters in groupby(token[: longest + 1], _has_ink):
+        if drawn:
+            text += "".join(_SHOWN.get(character, character) for character in characters)
         else:
-            shown.append(character)
-    text = "".join(shown)
+            text += "U" + "".join(f"+{ord(character):04X}" for character in characters)
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
 
 

@@ -5,6 +5,7 @@ Texts of prompts reach the page only as JSON or through the template's escaping,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Any
 import jinja2
 
 from interp.files import written_whole
+from interp.report.titles import distinguished
 from interp.report.views import View, view_of
 from interp.results import Result
 from models.errors import InputError
 
 ASSETS = Path(__file__).with_name("assets")
-PARTS = ("base", "colour", "data", "table", "chart", "matrix", "pattern")  # what views are made of
+PARTS = ("base", "tokens", "colour", "data", "table", "chart", "matrix", "pattern")  # what views are made of
 VIEWS = ("attention", "lens", "playground", "heads", "sweep", "attribution", "comparison", "circuit")
 SCRIPTS = (*PARTS, *VIEWS, "page")  # the page last: it starts the views
+STYLES = ("style", "print")
 
 
 @cache
@@ -32,6 +35,16 @@ def _template() -> jinja2.Template:
 @cache
 def _script() -> str:
     return "\n".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+@cache
+def _style() -> str:
+    return "\n".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+
+
+def encodable(text: str) -> str:
+    """Return a text with U+FFFD for lone surrogates, which no file and no browser can take."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def to_html(
@@ -57,19 +70,22 @@ def to_html(
     shown: list[Any] = list(results) if isinstance(results, Sequence) else [results]
     if not shown:
         raise InputError("there is no result to report; give at least one")
-    views = [view_of(result, f"pack-{i}") for i, result in enumerate(shown)]
-    models = list(dict.fromkeys(str(result.model) for result in shown if hasattr(result, "model")))
-    return _template().render(
+    views = distinguished([view_of(result, f"pack-{i}") for i, result in enumerate(shown)], shown)
+    sources = [getattr(result, "report", result) for result in shown]  # a circuit's report says what it is of
+    models = list(dict.fromkeys(str(source.model) for source in sources if hasattr(source, "model")))
+    kinds = ", ".join(type(result).__name__ for result in shown)
+    html = _template().render(
         title=title or _default_title(views, models),
         models=", ".join(models),
         views=views,
-        css=(ASSETS / "style.css").read_text(encoding="utf-8"),
+        css=_style(),
         script=_script(),
-        provenance=_provenance(shown, models, command, seed),
-        configs=_configs(shown),
+        provenance=[*_provenance(sources, models, command, seed), ("results", kinds)],
+        configs=_configs(sources),
         framed=framed,
         heading=not framed or title is not None or len(views) > 1,
     )
+    return encodable(html)
 
 
 def write_report(
@@ -83,7 +99,7 @@ def write_report(
     """Write the page of ``to_html`` to ``path``, whole or not at all, and return the path."""
     html = to_html(results, title=title, command=command, seed=seed)
     with written_whole(path) as partial:
-        partial.write_text(html, encoding="utf-8", errors="replace")
+        partial.write_text(html, encoding="utf-8")
     return Path(path)
 
 
@@ -107,13 +123,18 @@ def _provenance(
         ("command", command or "made from Python, not by a command"),
         ("seed", ", ".join(seeds) or "none: nothing was drawn"),
         ("versions", ", ".join(f"{name} {number}" for name, number in versions.items()) or "not recorded"),
-        ("results", ", ".join(type(result).__name__ for result in results)),
     ]
 
 
 def _configs(results: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return every model's configuration once, as text."""
-    configs = {str(result.model): result.config for result in results if hasattr(result, "config")}
+    """Return every model's configuration once, as text; models of one name are numbered."""
+    texts: dict[str, dict[str, None]] = {}
+    for result in results:
+        if hasattr(result, "config"):
+            text = ", ".join(f"{name}={value}" for name, value in result.config.items())
+            texts.setdefault(str(result.model), {})[text] = None
     return [
-        (model, ", ".join(f"{name}={value}" for name, value in config.items())) for model, config in configs.items()
+        (f"{model} ({number} of {len(configs)})" if len(configs) > 1 else model, text)
+        for model, configs in texts.items()
+        for number, text in enumerate(configs, start=1)
     ]

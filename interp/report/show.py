@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from interp.report.page import to_html
+from interp.report.page import encodable, to_html
 from interp.results import Result
 
 LARGEST = 8_000_000  # characters of a page that a notebook is made to carry
@@ -24,7 +24,7 @@ class Shown:
             return f"<p>{advice}</p>{self._summary}"
         style = f"width:100%;height:{self._height}px;border:0;border-radius:12px"
         frame = (
-            f'<iframe title="residscope report" sandbox="allow-scripts" style="{style}" '
+            f'<iframe title="residscope report" sandbox="allow-scripts" allow="clipboard-write *" style="{style}" '
             f'srcdoc="{escape(self._html)}"></iframe>'
         )
         return f"{frame}<details><summary>as a table</summary>{self._summary}</details>"
@@ -39,5 +39,5 @@ def show(results: Result | Sequence[Result], *, title: str | None = None, height
         height: of its frame, in pixels.
     """
     shown = list(results) if isinstance(results, Sequence) else [results]
-    summary = "".join(result.summary_html() for result in shown)
+    summary = encodable("".join(result.summary_html() for result in shown))
     return Shown(to_html(shown, title=title, framed=True), summary, height)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,14 +109,22 @@ def _attention(result: AttentionResult, prefix: str) -> View:
 
 def _lens(result: LensResult, prefix: str) -> View:
     name = "Tuned lens" if result.lens == "tuned" else "Logit lens"
+    real = [
+        np.array(words, dtype=object)[kept].tolist() for words, kept in zip(result.tokens, result.real, strict=True)
+    ]
     return View(
         kind="lens",
         title=name,
         lede="What the model would say if it stopped after each block: the residual stream of every token, read "
         "through the final norm and the unembedding. Choose a cell, or drag the slider.",
-        data={"result": result.to_dict(), "prompts": ["".join(words)[:60] for words in result.tokens]},
+        data={"result": result.to_dict(), "prompts": _listed(real, slice(60))},
         warnings=result.warnings,
     )
+
+
+def _listed(prompts: Sequence[Sequence[str]], part: slice) -> list[str]:
+    """Return a part of every prompt, numbered: beginnings and ends are often the same."""
+    return [f"{number}: {''.join(words)[part]}" for number, words in enumerate(prompts, start=1)]
 
 
 def _playground(result: NextTokenResult, prefix: str) -> View:
@@ -139,8 +148,9 @@ def _heads(result: HeadReport, prefix: str) -> View:
 
 
 def _cells(result: CellResult, prefix: str) -> View:
-    prompts = result.prompts()
-    lone = bool(prompts) and len(prompts[0]) == 1  # only one prompt's tokens can label positions
+    sides = result.prompts()
+    lone = bool(sides) and len(sides[0]) == 1  # only one prompt's tokens can label positions
+    names = ("clean", "corrupted") if len(sides) == 2 else ("prompt",)
     return View(
         kind="sweep",
         title=result.title,
@@ -150,7 +160,7 @@ def _cells(result: CellResult, prefix: str) -> View:
             "axes": list(result.axes),
             "labels": [list(result.labels(axis)) for axis in result.axes],
             "metrics": {name: _metric(result, name) for name in result.metrics},
-            "tokens": list(prompts[0][0]) if lone else [],
+            "prompts": {name: list(side[0]) for name, side in zip(names, sides, strict=True)} if lone else {},
         },
         warnings=() if result.complete else ("Interrupted: unfinished cells are missing.",),
     )
@@ -170,12 +180,18 @@ def _metric(result: CellResult, name: str) -> dict[str, Any]:
 
 
 def _attribution(result: LogitAttribution, prefix: str) -> View:
+    difference = all(re.search(r"['\"] - ['\"]", one[1:-1]) for one in result.answer)
+    what = "the difference of the two answers' logits" if difference else "the answer's logit"
     return View(
         kind="attribution",
         title="Direct logit attribution",
-        lede="How much each write to the residual stream adds to the answer's logit directly, with the final norm's "
-        "scale frozen at this run.",
-        data={"result": result.to_dict(), "prompts": ["".join(words)[-60:] for words in result.tokens]},
+        lede=f"How much each write to the residual stream adds to {what} directly, with the final norm's scale frozen "
+        "at this run.",
+        data={
+            "result": result.to_dict(),
+            "prompts": _listed(result.tokens, slice(-60, None)),
+            "difference": difference,
+        },
     )
 
 
@@ -184,7 +200,7 @@ def _increments(result: IncrementsResult, prefix: str) -> View:
         kind="increments",
         title="What each write says",
         lede="Every write read through the final norm (frozen at this run) and the unembedding: the tokens it raises "
-        "and lowers most, in logits relative to the mean over the vocabulary.",
+        "and lowers most, in logits over the mean of the vocabulary.",
         data={"result": result.to_dict()},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ class PretrainedTokenizer:
         if piece is None:
             return f"<id {ids[0]}>"
         return f" {text}" if piece.startswith("▁") and not text.startswith(" ") else text
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """Return the bytes of a token of a byte-level vocabulary, or of a byte token ``<0xF0>``; None for others."""
+        piece = self.inner.convert_ids_to_tokens(int(token)) or ""
+        if re.fullmatch("<0x[0-9A-F]{2}>", piece):
+            return bytes.fromhex(piece[3:5])
+        return bytes(_BYTES[symbol] for symbol in piece) if piece and _BYTES.keys() >= set(piece) else None
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return GPT-2's spelling of bytes: the printable ones as themselves, the others from U+0100 on, in order."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
 
 
 def from_folder(folder: Path) -> PretrainedTokenizer | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
-from interp.report import show
 from tests.interp.report import examples
 
 COPIED = """
@@ -21,24 +21,26 @@ COPIED = """
 CONTRAST = """
 () => {
   const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const parse = (colour) => colour.match(/[\\d.]+/g).map((n) => Number(n) * (colour.startsWith('color(') ? 255 : 1));
   const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
   const behind = (element) => {
     for (let at = element; at; at = at.parentElement) {
       const colour = getComputedStyle(at).backgroundColor;
-      if (colour.startsWith('rgb(')) return parse(colour);
+      if (colour.startsWith('rgb(') || colour.startsWith('color(srgb')) return parse(colour);
       if (!colour.startsWith('rgba(') || parse(colour)[3] !== 0) return null;
     }
     return [255, 255, 255];
   };
   const poor = [];
-  const texts = 'p, h1, h2, h3, h4, td, th, a, dt, dd, li > span, button, label > span, output';
+  const texts = 'p, h1, h2, h3, h4, td, th, a, dt, dd, li > span, button, label > span, output, .mark';
   for (const element of document.querySelectorAll(texts)) {
     if (!element.textContent.trim() || !element.offsetParent) continue;
     if (element.closest('.cut, .word[aria-current] ~ .word')) continue; // shown as switched off
     const back = behind(element);
     if (back === null) continue;
-    const [light, dark] = [luminance(parse(getComputedStyle(element).color)), luminance(back)].sort((a, b) => b - a);
+    const { color, opacity } = getComputedStyle(element);
+    const ink = parse(color).map((channel, i) => Number(opacity) * channel + (1 - opacity) * back[i]);
+    const [light, dark] = [luminance(ink), luminance(back)].sort((a, b) => b - a);
     const ratio = (light + 0.05) / (dark + 0.05);
     if (ratio < 4.5) poor.push([element.tagName, element.className, element.textContent.slice(0, 30), ratio]);
   }
@@ -110,10 +112,10 @@ def test_odd_tokens_can_be_read(visit):
         "<bos>",
         "<script>alert(1)</script>",
         "␣the",
-        "␊",
-        "␀",
+        "↵",
+        "⟨U+0000⟩",
         "⟨U+200B⟩",
-        "👩⟨U+200D⟩🚀",
+        "👩‍🚀",
         "שלום",
         "&amp;",
         "∅",
@@ -169,16 +171,84 @@ def test_it_keeps_still_for_who_asks(browser, tmp_path):
     context.close()
 
 
-def test_a_notebook_frame_works(browser, tmp_path):
-    path = tmp_path / "notebook.html"
-    path.write_text(f"<!doctype html><meta charset=utf-8>{show(examples.following())._repr_html_()}", encoding="utf-8")
-    context = browser.new_context(offline=True)
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(path.as_uri())
-    frame = page.frame_locator("iframe")
-    frame.locator("section[data-ready]").wait_for()
-    assert frame.locator("li[data-token]").first.locator(".token").inner_text() == examples.following().top_texts[0]
-    context.close()
-    assert complaints == []
+def test_emoji_stay_whole_and_what_has_no_width_is_written_out(visit):
+    tokens = (
+        "👩\u200d🚀",
+        "\u200d",
+        "👩\u200d",
+        "क\u200d",
+        "👍🏽",
+        "🇩🇪",
+        "1\ufe0f\u20e3",
+        "\u00a0",
+        "\t\r",
+        "⟨F0 9F⟩",
+        "\ufeff",
+    )
+    page = visit(replace(examples.heads_attention(), tokens=tokens))
+    shown = page.locator(".word").all_inner_texts()
+    assert shown == [
+        "👩\u200d🚀",
+        "⟨U+200D⟩",
+        "👩⟨U+200D⟩",
+        "क⟨U+200D⟩",
+        "👍🏽",
+        "🇩🇪",
+        "1\ufe0f\u20e3",
+        "⟨U+00A0⟩",
+        "⇥⟨U+000D⟩",
+        "⟨F0 9F⟩",
+        "⟨U+FEFF⟩",
+    ]
+    assert page.locator(".word").nth(9).locator(".mark").inner_text() == "⟨F0 9F⟩"
+
+
+def test_fragments_of_characters_are_told_apart_by_their_ids(visit):
+    following, lens = examples.following(), examples.lens()
+    odd = ("\ufffd",) * len(following.top_texts)
+    page = visit([replace(following, top_texts=odd), replace(lens, top_texts=dict.fromkeys(lens.top_texts, "\ufffd"))])
+    shown = page.locator("#view-0 .bars li[data-token] .token").all_inner_texts()
+    assert shown == [f"\ufffd⟨#{token}⟩" for token in following.top_tokens[: len(shown)]]
+    guesses = page.locator("#view-1 .guesses .token").all_inner_texts()
+    assert guesses == [f"\ufffd⟨#{token}⟩" for token in lens.top_tokens[-1, 0, -1]]
+
+
+@pytest.mark.parametrize("width", [320, 390, 1440])
+def test_long_names_and_tokens_overflow_nothing(visit, width):
+    long = "a" * 500
+    results = [
+        replace(examples.lens(), tokens=((long,) * 11,), top_texts=dict.fromkeys(examples.lens().top_texts, long)),
+        replace(examples.heads_attention(), tokens=(long,) * 11, model=long),
+        replace(examples.following(), tokens=(long,) * 11, top_texts=(long,) * 20),
+        replace(examples.increments(), texts=dict.fromkeys(examples.increments().texts, long), target=long),
+        replace(examples.patching(), model=long),
+    ]
+    page = visit(results, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    chips = page.locator(".chip .token").evaluate_all("all => all.map((one) => one.offsetWidth)")
+    assert max(chips) < 200
+    assert page.locator(".chip .token").first.get_attribute("title") == long
+    page = visit(replace(examples.following(), model=long), width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#theme").bounding_box()["height"] < 50
+
+
+def test_tables_explain_their_columns_and_their_headers_can_be_hit(visit):
+    page = visit([examples.circuit(), examples.report()])
+    note = page.locator("#view-0 .note").first.inner_text()
+    for name in ("fall", "share", "null", "p", "z"):
+        assert f"{name}: " in note
+    assert "effect: " in page.locator("#view-1 .note").first.inner_text()
+    for button in page.locator("table.data th button").all():
+        box = button.bounding_box()
+        assert min(box["width"], box["height"]) >= 24
+
+
+def test_copied_csv_holds_no_formulas(visit):
+    texts = ("=1+1", "+2", "-3", "@x", "a=b", *"abcdefghijklmno")
+    page = visit(replace(examples.following(), top_texts=texts))
+    page.evaluate(COPIED)
+    page.get_by_role("button", name="Copy CSV").click()
+    rows = list(csv.DictReader(io.StringIO(page.evaluate("window.copied[0]"))))
+    assert [row["text"] for row in rows[:6]] == ["'=1+1", "'+2", "'-3", "'@x", "a=b", "a"]
+    assert [float(row["logit"]) for row in rows] == pytest.approx(examples.following().top_logits.tolist(), rel=1e-6)

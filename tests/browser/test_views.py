@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
+from interp.readout.logit_attribution import logit_attribution
+from interp.readout.logit_lens import logit_lens
 from models.generate import prune_logits
 from tests.browser.reading import chance, number
 from tests.interp.report import examples
@@ -169,6 +173,16 @@ def test_a_sweep(visit, width, theme, name):
     assert "mean" in page.locator(".legend").inner_text()
 
 
+def test_a_sweep_of_one_pair_shows_both_prompts_and_both_tokens(visit):
+    page = visit(examples.patching())
+    assert page.locator(".prompts dd").all_inner_texts() == ["<bos>ABCDEFABCD", "<bos>ABCXEFABCD"]
+    assert page.locator(".prompts .differs").all_inner_texts() == ["D", "X"]
+    assert "D/X 4" in page.locator("table.data tbody td:nth-child(2)").all_inner_texts()
+    strongest = int(np.abs(examples.patching().change()).argmax())
+    assert strongest == 4
+    assert "layer L0, pos D/X 4" in page.locator(".readout").inner_text()
+
+
 def test_parts_together(visit):
     result = examples.joint()
     page = visit(result)
@@ -216,6 +230,27 @@ def test_an_attribution(visit):
     assert rows.first.get_attribute("data-label") == label
 
 
+def test_a_difference_of_logits_is_called_one(visit):
+    tokens = examples.model().to_tokens(examples.TEXT)
+    page = visit([logit_attribution(examples.model(), tokens, 4, 7), logit_attribution(examples.model(), tokens, 4)])
+    assert "the logit difference 'E' - 'H'" in page.locator("#view-0 [role=status]").inner_text()
+    assert "the logit of 'E'" in page.locator("#view-1 [role=status]").inner_text()
+
+
+def test_short_streams_have_an_axis(visit):
+    result = examples.lens()
+    page = visit(dataclasses.replace(result, residual_norm=result.residual_norm / 1000))
+    ticks = page.locator(".chart").nth(1).locator("text.end").all_text_contents()
+    assert len(set(ticks)) == 3
+
+
+def test_prompts_of_a_batch_are_numbered_without_their_padding(visit):
+    result = logit_lens(examples.model(), ["ABCABC", "ABCABC", "ABABABABABAB"], target="A")
+    page = visit(result)
+    options = page.get_by_label("Prompt").locator("option").all_inner_texts()
+    assert options == ["1: <bos>ABCABC", "2: <bos>ABCABC", "3: <bos>ABABABABABAB"]
+
+
 def test_increments(visit):
     result = examples.increments()
     page = visit(result)
@@ -224,13 +259,15 @@ def test_increments(visit):
     assert shown == [result.labels[i] for i in order][: len(shown)]
     first = page.locator("table.data tbody tr").first.locator("td")
     assert number(first.nth(0).inner_text().strip()) == pytest.approx(result.target_by[order[0]], abs=0.006)
-    assert first.nth(1).locator(".chip").first.inner_text() == result.texts[int(result.raised[order[0], 0])]
+    assert first.nth(1).locator(".chip .token").first.inner_text() == result.texts[int(result.raised[order[0], 0])]
+    amount = first.nth(1).locator(".chip .quiet").first.inner_text()
+    assert number(amount.strip()) == pytest.approx(result.raised_by[order[0], 0], abs=0.006)
+    assert "over what it adds to the mean logit of the vocabulary" in page.locator("#view-0 .where").inner_text()
 
 
 def test_long_prompts_are_paged(visit):
     from dataclasses import replace
 
-    from interp.readout.logit_lens import logit_lens
     from tests.configurations import CONFIGS, random_model, random_tokens
 
     model = random_model(CONFIGS["gpt2"].replace(n_ctx=120), dtype=torch.float32)

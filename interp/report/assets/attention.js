@@ -18,7 +18,7 @@ views.attention = async (mount, data) => {
 
   // -- the sentence ------------------------------------------------------------------------------------------------
   const words = tokens.map((text, i) =>
-    h("button", { type: "button", class: "word", tabindex: -1, "data-pos": i, title: `position ${i}`, onclick: () => ask(i), onfocus: () => ask(i) }, tokenElement(text)));
+    h("button", { type: "button", class: "word", tabindex: -1, "data-pos": i, onclick: () => ask(i), onfocus: () => ask(i) }, tokenElement(text)));
   const sentence = h("div", { class: n > 200 ? "sentence" : "sentence dimmed", role: "toolbar", "aria-label": "Tokens: choose the query" }, words);
   const arcs = h("svg", { class: "arcs", "aria-hidden": "true" });
   const strip = h("div", { class: "strip-box", tabindex: -1 }, h("div", { class: "strip-inner" }, arcs, sentence));
@@ -38,7 +38,7 @@ views.attention = async (mount, data) => {
   const title = h("h3", {});
   const bars = h("ol", { class: "bars" });
   const more = h("button", { type: "button", class: "plain", onclick: () => { all = !all; showBars(); } });
-  const grid = patternMatrix(tokens, () => pattern, { query: () => query, picked: (r) => ask(r) });
+  const grid = patternMatrix(tokens, () => pattern, { query: () => query, picked: (r) => { ask(r); reveal(); } });
   let shaded = [];
 
   function ask(to) {
@@ -47,6 +47,11 @@ views.attention = async (mount, data) => {
     words[query].tabIndex = -1;
     query = to;
     showQuery();
+  }
+
+  /** Scroll the sentence to the query, with some room for what it looks at. */
+  function reveal() {
+    strip.scrollLeft = centres[query] - strip.clientWidth * 0.7;
   }
 
   function showQuery() {
@@ -132,7 +137,7 @@ views.attention = async (mount, data) => {
         h("canvas", {}), h("span", {}, `H${i}`))))));
   }
   heads.querySelectorAll("button").forEach((button) => watcher.observe(button));
-  document.addEventListener("themechange", () => heads.querySelectorAll("[data-drawn]").forEach(drawSmall));
+  themed(heads, () => heads.querySelectorAll("[data-drawn]").forEach(drawSmall));
 
   const one = h("div", {}, strip, h("div", { class: "columns" },
     h("div", {}, title, h("div", { class: "barhead quiet" }, h("span", {}, "key"), h("span", {}, "weight"), h("span", {}, "score")), bars, more),

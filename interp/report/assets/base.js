@@ -1,4 +1,4 @@
-// Elements, numbers and tokens: what every view is made of. No text from a result ever becomes markup.
+// Elements, numbers and controls: what every view is made of. No text from a result ever becomes markup.
 
 const views = {}; // by kind: async (mount, data) -> {json(), csv()} of what is shown
 
@@ -36,34 +36,6 @@ function probability(p, digits = 3) {
 }
 
 const signed = (value, decimals = 3) => (value > 0.5 * 10 ** -decimals ? "+" : "") + fixed(value, decimals);
-
-const SHOWN = { " ": "␣", "\n": "␊", "\t": "␉", "\r": "␍", "\u00a0": "⍽", "\u007f": "␡" };
-
-/** A token as something a person can read: spaces, control characters and what has no width are written out. */
-function readable(token) {
-  if (token === "") return "∅";
-  let out = "";
-  for (const character of token) {
-    const code = character.codePointAt(0);
-    if (SHOWN[character]) out += SHOWN[character];
-    else if (code < 32) out += String.fromCodePoint(0x2400 + code);
-    else if (/[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u.test(character) || (character !== " " && /\p{Zs}/u.test(character)))
-      out += `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
-    else if (out === "" && /\p{M}/u.test(character)) out += "◌" + character;
-    else out += character;
-  }
-  return out;
-}
-
-/** A token as an element: isolated from the direction of what stands around it, its marks in a lighter ink. */
-function tokenElement(token) {
-  const element = h("bdi", { class: /\S/u.test(token) ? "token" : "token blank", dir: "auto" });
-  for (const part of readable(token).split(/([␣␊␉␍⍽∅]|[␀-␡]|⟨U\+[0-9A-F]+⟩)/u)) {
-    if (part === "") continue;
-    element.append(/^([␣⍽∅]|[␀-␡]|⟨U\+.*⟩)$/u.test(part) ? h("span", { class: "mark" }, part) : part);
-  }
-  return element;
-}
 
 /** One of several, as buttons side by side; `pick` is called with the value. */
 function segmented(label, options, value, pick) {
@@ -113,6 +85,15 @@ function slider(label, { min, max, step = 1, value, text }, move) {
   return { element, set: (to) => set(to, false), range };
 }
 
+/**
+ * Call `draw` when the theme changes. The page tells every element that is `data-themed`; as the listener lies on the
+ * element, it goes with it.
+ */
+function themed(element, draw) {
+  element.dataset.themed = "";
+  element.addEventListener("themechange", draw);
+}
+
 /** Call `draw` now, and again when the theme or the width of `element` changes. */
 function redrawn(element, draw) {
   let width = -1;
@@ -121,8 +102,11 @@ function redrawn(element, draw) {
     width = element.clientWidth;
     draw();
   }).observe(element);
-  document.addEventListener("themechange", draw);
+  themed(element, draw);
 }
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const range = (n) => Array.from({ length: n }, (_, i) => i);
+
+/** The largest magnitude of any number of values; what is missing counts as 0. */
+const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);

@@ -5,7 +5,7 @@ views.circuit = async (mount, data) => {
   const { links, weights, composition } = result;
   const confirmed = links.filter((link) => link.verdict);
   const name = (link) => `${link.earlier} → ${link.later}.${link.route.toLowerCase()}`;
-  const most = Math.max(...links.map((link) => Math.abs(link.effect)), 1e-9);
+  const most = largest(links.map((link) => link.effect)) || 1;
   const z = (link) => (link.composition - link.null_mean) / link.null_sd;
   mount.append(
     h("p", { class: "takeover" }, h("b", {}, `${confirmed.length} of ${links.length}`), " candidate links are confirmed by ablation.",
@@ -17,9 +17,9 @@ views.circuit = async (mount, data) => {
       { name: "interval", title: "95 %", numeric: true, cell: (link) => `${signed(link.interval[0])} to ${signed(link.interval[1])}`, key: (link) => link.interval[0] },
       { name: "share", title: "share", numeric: true, note: "of the intact score", cell: (link) => probability(link.share, 2), key: (link) => link.share },
       { name: "null", title: "null", numeric: true, note: "the largest fall by another head of the layer", cell: (link) => signed(link.null), key: (link) => link.null },
-      { name: "p", title: "p", numeric: true, note: "sign test, corrected over all links", cell: (link) => probability(link.p_value), key: (link) => link.p_value },
-      { name: "composition", title: "composition", numeric: true, note: "from the weights", cell: (link) => probability(link.composition), key: (link) => link.composition },
-      { name: "z", title: "z", numeric: true, note: "above the rotation null", cell: (link) => fixed(z(link), 1), key: z },
+      { name: "p", title: "p", numeric: true, note: "of a sign test, corrected over all links", cell: (link) => probability(link.p_value), key: (link) => link.p_value },
+      { name: "composition", title: "composition", numeric: true, note: "of the two heads' weights", cell: (link) => probability(link.composition), key: (link) => link.composition },
+      { name: "z", title: "z", numeric: true, note: "the composition’s distance from that of randomly rotated weights, in standard deviations", cell: (link) => fixed(z(link), 1), key: z },
     ], links, { limit: 12, marked: (link) => link.verdict }));
 
   const heads = Object.keys(composition);
@@ -47,5 +47,5 @@ views.circuit = async (mount, data) => {
     heads.length ? h("div", {}, h("div", { class: "toolbar" }, h("h3", {}, "From the weights"), choice("Induction head", heads.map((one) => [one, one]), shown, (to) => { shown = to; showComposition(); })), box) : null,
     h("div", {}, h("h3", {}, "What the heads copy"), copying)));
   if (heads.length) showComposition();
-  return { json: () => result, csv: () => links.map((link) => ({ link: name(link), ...link, interval: link.interval.join(" "), null_heads: link.null_heads.join(" ") })) };
+  return { json: () => result, csv: () => links.map(({ interval, ...link }) => ({ link: name(link), ...link, low: interval[0], high: interval[1], null_heads: link.null_heads.join(" ") })) };
 };

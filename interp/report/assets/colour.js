@@ -59,7 +59,7 @@ function legend(scale, low, high, note) {
   const paint = () => {
     strip.style.background = `linear-gradient(to right, ${range(9).map((i) => css(rgb(scale, i / 8))).join(",")})`;
   };
-  document.addEventListener("themechange", paint);
+  themed(strip, paint);
   paint();
   return h("p", { class: "legend" }, h("span", {}, low), strip, h("span", {}, high), note ? h("span", { class: "quiet" }, note) : null);
 }

@@ -2,7 +2,7 @@
 
 views.comparison = async (mount, data) => {
   const { result, summary } = data;
-  const most = Math.max(...result.exact.map(Math.abs), ...result.estimated.map(Math.abs), 1e-9);
+  const most = largest([...result.exact, ...result.estimated]) || 1;
   const rows = result.cells.map((name, i) => ({ name, i, exact: result.exact[i], estimated: result.estimated[i] }));
   const number = (value) => h("span", { class: "withbar" }, bar(value / most, { centred: true }), signed(value));
   mount.append(h("p", { class: "takeover" }, `${summary}.`),

@@ -30,10 +30,10 @@ views.heads = async (mount, data) => {
       { name: "head", title: "head", cell: (one) => h("b", {}, name(one)), key: (one) => one.layer * 1e4 + one.head },
       { name: "found", title: "found", cell: (one) => (one.verdict ? "yes" : "no"), key: (one) => (one.verdict ? 1 : 0) },
       { name: "score", title: "score", numeric: true, cell: (one) => h("span", { class: "withbar" }, bar(one.score), probability(one.score)), key: (one) => one.score },
-      { name: "interval", title: "95 %", numeric: true, cell: (one) => `${probability(one.interval[0])} – ${probability(one.interval[1])}`, key: (one) => one.interval[0], note: "bootstrap over sequences" },
+      { name: "interval", title: "95 %", numeric: true, cell: (one) => `${probability(one.interval[0])} – ${probability(one.interval[1])}`, key: (one) => one.interval[0], note: "bootstrap interval over sequences" },
       { name: "null", title: "null", numeric: true, cell: (one) => probability(one.null), key: (one) => one.null, note: "the score to expect of another head" },
       { name: "p", title: "p", numeric: true, cell: (one) => probability(one.p_value), key: (one) => one.p_value, note: "one-sided, corrected over all heads" },
-      { name: "effect", title: "effect", numeric: true, cell: (one) => (one.effect === null ? "–" : signed(one.effect, 2)), key: (one) => one.effect, note: causal ? causal.unit : "" },
+      { name: "effect", title: "effect", numeric: true, cell: (one) => (one.effect === null ? "–" : signed(one.effect, 2)), key: (one) => one.effect, note: causal ? `what taking out this head alone does, in ${causal.unit}` : null },
     ], rows, { limit: 10, order: "score", marked: (one) => one.verdict });
     panel.replaceChildren(
       h("p", { class: "takeover" }, h("b", {}, found.length ? `${found.length} ${words(kind)} head${found.length > 1 ? "s" : ""}` : `No ${words(kind)} head`), ` among ${rows.length}.`, found.length ? ` Best: ${found.slice(0, 6).map((one) => `${name(one)} ${probability(one.score, 2)}`).join(", ")}.` : ""),

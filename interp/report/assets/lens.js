@@ -5,7 +5,8 @@ views.lens = async (mount, data) => {
   const rows = result.rows, last = rows.length - 1;
   let example = 0, metric = "probability", row = last, pos = 0, first = 0;
   const WINDOW = 40;
-  const text = (id) => result.top_texts[String(id)];
+  const text = (id) => named(result.top_texts[String(id)], id);
+  const target = () => named(result.target[example], result.target_tokens[example]);
   const depth = (r) => (rows[r] === "embed" ? "the embedding" : r === last ? `block ${rows[r].slice(1)}, the output` : `block ${rows[r].slice(1)}`);
 
   const METRICS = {
@@ -75,11 +76,12 @@ views.lens = async (mount, data) => {
   function showCharts() {
     const finalGuess = result.top_tokens[last][example][pos][0];
     const lines = [{ label: "top guess", values: range(rows.length).map((r) => result.top_probabilities[r][example][pos][0]) }];
-    if (result.target) lines.push({ label: `target ${readable(result.target[example])}`, values: range(rows.length).map((r) => result.target_probability[r][example][pos]) });
+    if (result.target) lines.push({ label: `target ${readable(target())}`, values: range(rows.length).map((r) => result.target_probability[r][example][pos]) });
     else lines.push({ label: `output's guess ${readable(text(finalGuess))}`, values: range(rows.length).map((r) => { const k = result.top_tokens[r][example][pos].indexOf(finalGuess); return k < 0 ? 0 : result.top_probabilities[r][example][pos][k]; }) });
     const options = { xText: (i) => rows[i], pick: (r) => go(r, pos) };
     chances = lineChart(lines, { ...options, label: "Probability by depth", low: 0, high: 1, yText: (y) => probability(y, 1) });
-    norms = lineChart([{ label: "norm", values: range(rows.length).map((r) => result.residual_norm[r][example][pos]) }], { ...options, label: "Length of the residual stream", low: 0, height: 110, yText: (y) => String(Math.round(y)) });
+    const lengths = range(rows.length).map((r) => result.residual_norm[r][example][pos]);
+    norms = lineChart([{ label: "norm", values: lengths }], { ...options, label: "Length of the residual stream", low: 0, height: 110, yText: (y) => fixed(y, largest(lengths) < 1 ? 2 : largest(lengths) < 20 ? 1 : 0) });
     charts.replaceChildren(chances.element, norms.element);
   }
 
@@ -115,7 +117,7 @@ views.lens = async (mount, data) => {
     const from = rows[result.stable_from[example][pos]];
     takeover.replaceChildren("After ", tokenElement(tokens()[pos]), " the model guesses ", tokenElement(guess), ` (${probability(sure)}); this has been the top guess since `, h("b", {}, from), ".");
     if (!result.target || result.target_rank[last][example][pos] === 0) return;
-    takeover.append(" The target ", tokenElement(result.target[example]), ` ends at rank ${(result.target_rank[last][example][pos] + 1).toLocaleString("en")}.`);
+    takeover.append(" The target ", tokenElement(target()), ` ends at rank ${(result.target_rank[last][example][pos] + 1).toLocaleString("en")}.`);
   }
 
   // -- several prompts, long prompts ----------------------------------------------------------------------------------
@@ -143,11 +145,11 @@ views.lens = async (mount, data) => {
   mount.append(takeover,
     h("div", { class: "toolbar" },
       choice("Colour by", Object.entries(METRICS).map(([key, one]) => [key, one.name]), metric, (to) => { metric = to; paint(); }),
-      result.tokens.length > 1 ? choice("Prompt", result.tokens.map((_, i) => [i, prompts[i]]), 0, (to) => start(Number(to))) : null,
+      result.tokens.length > 1 ? choice("Prompt", result.tokens.map((_, i) => [i, line(prompts[i])]), 0, (to) => start(Number(to))) : null,
       position.element),
     grid, scale,
     h("div", { class: "columns depth" }, h("div", {}, title, through.element, where, guesses, facts), charts));
-  document.addEventListener("themechange", paint);
+  themed(grid, paint);
   start(0);
 
   const csv = () => rows.flatMap((name, r) => result.tokens.flatMap((words, b) => words.map((word, p) => ({

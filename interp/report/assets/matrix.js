@@ -3,10 +3,10 @@
 /**
  * options: rows, columns; colour(r, c) -> [r, g, b] or null for a hatched cell; describe(r, c) -> text or element;
  * rowLabel(r), columnLabel(c); text(r, c) shown where cells are large; picked(r, c) when one is chosen; framed(r, c);
- * cell: the largest side of a cell; square: cells as high as wide; label: what the grid is.
+ * cell: the largest side of a cell; square: cells as high as wide; label: what the grid is; start: [r, c] chosen at first.
  */
 function matrix(options) {
-  const { rows, columns, label, cell: largest = 34, least = 1, square = true } = options;
+  const { rows, columns, label, cell: widestCell = 34, least = 1, square = true } = options;
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": label });
   const readout = h("p", { class: "readout", role: "status" }, options.hint ?? "Point at a cell, or use the arrow keys.");
   const holder = h("div", { class: "matrix" }, canvas);
@@ -21,15 +21,16 @@ function matrix(options) {
     const widest = (count, text) => (text ? Math.max(0, ...range(Math.min(count, 400)).map((i) => context.measureText(text(i)).width)) : 0);
     left = options.rowLabel ? Math.ceil(Math.min(110, widest(rows, options.rowLabel)) + 8) : 0;
     const available = Math.max(80, holder.clientWidth - left - 1);
-    const w = Math.max(least, Math.min(largest, available / columns));
-    size = { w, h: square ? w : Math.max(14, Math.min(largest, options.height ?? 24)) };
+    const w = Math.max(least, Math.min(widestCell, available / columns));
+    size = { w, h: square ? w : Math.max(14, Math.min(widestCell, options.height ?? 24)) };
     const across = options.columnLabel ? widest(columns, options.columnLabel) : 0;
     top = options.columnLabel ? (across + 6 <= w ? 18 : Math.ceil(Math.min(90, across) + 8)) : 0;
   }
 
   function draw() {
     if (!holder.clientWidth) return;
-    if (holder.clientWidth !== measured) measure();
+    const fresh = holder.clientWidth !== measured;
+    if (fresh) measure();
     const width = Math.ceil(left + size.w * columns) + 1, height = Math.ceil(top + size.h * rows) + 1;
     ratio = Math.min(2, window.devicePixelRatio || 1);
     canvas.width = width * ratio;
@@ -40,8 +41,10 @@ function matrix(options) {
     context.scale(ratio, ratio);
     if (size.w < 3) drawDense(context);
     else drawCells(context);
-    drawLabels(context);
+    drawColumnLabels(context);
     drawCursor(context);
+    drawRowLabels(context, height);
+    if (fresh) reveal();
   }
 
   /** More cells than room to see one: every pixel takes the strongest of its cells. */
@@ -80,16 +83,26 @@ function matrix(options) {
     }
   }
 
-  function drawLabels(context) {
+  /** Names of the rows, at the left of what is in sight: a wide grid scrolls under them. */
+  function drawRowLabels(context, height) {
+    if (!options.rowLabel) return;
+    const from = holder.scrollLeft;
+    if (from > 0) {
+      context.fillStyle = token("--card");
+      context.fillRect(from, 0, left, height);
+    }
     context.font = font;
     context.fillStyle = token("--quiet");
-    if (options.rowLabel) {
-      context.textAlign = "right";
-      context.textBaseline = "middle";
-      const every = Math.max(1, Math.ceil(13 / size.h));
-      for (let r = 0; r < rows; r += every) context.fillText(options.rowLabel(r), left - 6, top + (r + 0.5) * size.h, left - 6);
-    }
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const every = Math.max(1, Math.ceil(13 / size.h));
+    for (let r = 0; r < rows; r += every) context.fillText(options.rowLabel(r), from + left - 6, top + (r + 0.5) * size.h, left - 6);
+  }
+
+  function drawColumnLabels(context) {
     if (!options.columnLabel) return;
+    context.font = font;
+    context.fillStyle = token("--quiet");
     const upright = top === 18;
     const every = Math.max(1, Math.ceil((upright ? 24 : 13) / size.w));
     for (let c = 0; c < columns; c += every) {
@@ -122,6 +135,15 @@ function matrix(options) {
     requestAnimationFrame(draw);
   }
 
+  /** Bring the chosen cell into view: sideways in the matrix's own box, and for who moves by keys in the window too. */
+  function reveal({ inWindow = false } = {}) {
+    if (!at) return;
+    const x = left + at.c * size.w, y = top + at.r * size.h;
+    if (x < holder.scrollLeft + left || x + size.w > holder.scrollLeft + holder.clientWidth) holder.scrollLeft = x + (size.w - holder.clientWidth) / 2;
+    const above = canvas.getBoundingClientRect().top + y;
+    if (inWindow && (above < 0 || above + size.h > innerHeight)) window.scrollBy({ top: above - innerHeight / 2, behavior: "instant" });
+  }
+
   function cellUnder(event) {
     const box = canvas.getBoundingClientRect();
     const c = Math.floor((event.clientX - box.left - left) / size.w), r = Math.floor((event.clientY - box.top - top) / size.h);
@@ -143,7 +165,10 @@ function matrix(options) {
     else if (moves[event.key]) choose(now.r + (at ? moves[event.key][0] : 0), now.c + (at ? moves[event.key][1] : 0), false);
     else return;
     event.preventDefault();
+    reveal({ inWindow: true });
   });
+  holder.addEventListener("scroll", () => requestAnimationFrame(draw));
+  if (options.start) choose(...options.start, false);
   redrawn(holder, draw);
   return { element, draw, choose, cell: () => ({ ...size, left, top }) };
 }

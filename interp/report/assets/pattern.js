@@ -110,7 +110,7 @@ function sheetOf(pattern, w, tall) {
 /** A pattern as a grid that says who may see whom. `head` gives the Pattern; `query` the highlighted row. */
 function patternMatrix(tokens, head, { query = () => null, picked = null, scores = true, label = "Attention: queries down, keys across" } = {}) {
   const n = tokens.length;
-  const names = tokens.map((text, i) => (n > 60 ? String(i) : readable(text).slice(0, 12)));
+  const names = tokens.map((text, i) => (n > 60 ? String(i) : brief(text, 12)));
   const named = (i) => [tokenElement(tokens[i]), h("span", { class: "quiet" }, ` ${i}`)];
   return matrix({
     rows: n,

@@ -42,6 +42,7 @@ function pruned(result, temperature, topK, topP) {
 
 views.playground = async (mount, data) => {
   const { result } = data;
+  const text = (i) => named(result.top_texts[i], result.top_tokens[i]);
   const n = result.top_logits.length, all = n + result.n_rest;
   const steps = [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500].filter((k) => k < Math.min(n + 1, all));
   let temperature = 1, topK = null, topP = null, random = seeded(1);
@@ -55,7 +56,7 @@ views.playground = async (mount, data) => {
     const top = Math.max(...kept, rest, 0.001);
     const scale = Math.max(kept[0], raw[0]);
     const rows = range(Math.min(14, n)).map((i) => h("li", { class: kept[i] === 0 ? "cut" : null, "data-token": result.top_tokens[i] },
-      h("span", { class: "place" }, String(i + 1)), tokenElement(result.top_texts[i]), bar(kept[i] / scale, { ghost: raw[i] / scale }),
+      h("span", { class: "place" }, String(i + 1)), tokenElement(text(i)), bar(kept[i] / scale, { ghost: raw[i] / scale }),
       h("span", { class: "weight" }, kept[i] === 0 ? "0" : probability(kept[i])), h("span", { class: "score" }, fixed(result.top_logits[i], 2))));
     const others = kept.slice(14).reduce((sum, p) => sum + p, 0) + rest;
     if (all > rows.length) rows.push(h("li", { class: "quiet" }, h("span", {}), h("span", {}, `${(all - rows.length).toLocaleString("en")} others`), bar(others / scale, { tone: "faint" }), h("span", { class: "weight" }, others === 0 ? "0" : probability(others)), h("span", {})));
@@ -71,7 +72,7 @@ views.playground = async (mount, data) => {
     const { kept, rest } = pruned(result, temperature, topK, topP);
     let at = random() * (kept.reduce((sum, p) => sum + p, 0) + rest), i = 0;
     while (i < n && at >= kept[i]) at -= kept[i++];
-    drawn.append(i < n ? h("span", { class: "chip" }, tokenElement(result.top_texts[i])) : h("span", { class: "chip quiet" }, "another"));
+    drawn.append(i < n ? h("span", { class: "chip" }, tokenElement(text(i))) : h("span", { class: "chip quiet" }, "another"));
     while (drawn.children.length > 24) drawn.firstChild.remove();
   }
 

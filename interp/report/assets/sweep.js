@@ -1,18 +1,51 @@
 // A sweep: the effect of an intervention in every cell of a grid, as a heatmap and a sorted table.
 
+const CLIP = 80; // tokens of a prompt that are shown
+
+/** Prompts by name, above each other, the tokens in which they differ marked; of long ones the part around these. */
+function promptLines(prompts) {
+  const sides = Object.values(prompts);
+  if (sides.length === 0) return null;
+  const differs = (i) => sides.some((tokens) => tokens[i] !== sides[0][i]);
+  const n = sides[0].length, first = Math.max(0, range(n).findIndex(differs));
+  const from = clamp(first - CLIP / 2, 0, Math.max(0, n - CLIP)), to = Math.min(n, from + CLIP);
+  return h("dl", { class: "prompts" }, Object.entries(prompts).flatMap(([name, tokens]) => [h("dt", {}, name),
+    h("dd", { class: "prompt" }, from > 0 ? "… " : null, range(to - from).map((i) => {
+      const element = tokenElement(tokens[from + i]);
+      if (differs(from + i)) element.classList.add("differs");
+      return element;
+    }), to < n ? " …" : null)]));
+}
+
 views.sweep = async (mount, data) => {
-  const { axes, labels, metrics, tokens } = data;
-  const names = Object.keys(metrics);
+  const { axes, labels, metrics, prompts } = data;
+  const names = Object.keys(metrics), sides = Object.values(prompts);
   let metric = names[0], value = "change", order = "place";
-  const standing = axes.map(() => 0); // where further axes than two stand
   const pair = axes.length === 1 ? [null, 0] : [axes.length - 2, axes.length - 1];
   const holder = h("div", {}), tableBox = h("div", { class: "strongest" }), facts = h("p", { class: "where", role: "status" });
+  const token = (i) => [...new Set(sides.map((tokens) => readable(tokens[i])))].join("/"); // both where they differ
   const label = (axis, i) => {
     const text = String(labels[axis][i]);
-    return axes[axis] === "layer" && /^\d+$/.test(text) ? `L${text}` : axes[axis].endsWith("head") && /^\d+$/.test(text) ? `H${text}` : axes[axis] === "pos" && tokens[i] !== undefined ? `${readable(tokens[i])} ${text}` : text;
+    if (/^\d+$/.test(text) && axes[axis] === "layer") return `L${text}`;
+    if (/^\d+$/.test(text) && axes[axis].endsWith("head")) return `H${text}`;
+    return axes[axis].endsWith("pos") && sides[0]?.[i] !== undefined ? `${token(i)} ${text}` : text;
   };
   const pick = (grid, at) => at.reduce((inner, i) => inner[i], grid);
+  let standing = axes.map(() => 0); // where further axes than two stand
   const place = (r, c) => standing.map((i, axis) => (axis === pair[0] ? r : axis === pair[1] ? c : i));
+
+  const kept = new Map(); // per metric its cells and their strongest change: thousands, so walked through once
+  function cells(name) {
+    if (!kept.has(name)) {
+      const found = [];
+      (function walk(mean, change, at) {
+        if (Array.isArray(mean)) mean.forEach((inner, i) => walk(inner, change[i], [...at, i]));
+        else if (mean !== null) found.push({ at, mean, change });
+      })(metrics[name].mean, metrics[name].change, []);
+      kept.set(name, { all: found, strongest: largest(found.map((cell) => cell.change)) || 1 });
+    }
+    return kept.get(name);
+  }
 
   function update() {
     const one = metrics[metric];
@@ -20,19 +53,18 @@ views.sweep = async (mount, data) => {
     const nRows = pair[0] === null ? 1 : labels[pair[0]].length, nColumns = labels[pair[1]].length;
     const base = value === "change" ? 0 : one.into;
     const at = (r, c) => pick(grid, place(r, c));
-    let most = 0;
-    const strength = range(nRows).map((r) => {
-      let strongest = 0;
-      for (let c = 0; c < nColumns; c++) if (at(r, c) !== null) strongest = Math.max(strongest, Math.abs(at(r, c) - base));
-      most = Math.max(most, strongest);
-      return strongest;
-    });
+    const size = (r, c) => (at(r, c) === null ? -1 : Math.abs(at(r, c) - base));
+    const peaks = range(nRows).map((r) => range(nColumns).reduce((best, c) => (size(r, c) > size(r, best) ? c : best), 0)); // each row's strongest column
+    const strength = peaks.map((c, r) => Math.max(0, size(r, c)));
+    const most = largest(strength);
     const lines = range(nRows);
     if (order === "effect") lines.sort((a, b) => strength[b] - strength[a]);
+    const first = lines.findIndex((r) => strength[r] === most);
     const places = most > 0 ? Math.max(2, 1 - Math.floor(Math.log10(most))) : 2;
     const share = (x) => 0.5 + (0.5 * (x - base)) / (most || 1);
     const heat = matrix({
       rows: nRows, columns: nColumns, label: `${value} of ${metric} in every cell`, cell: 46, least: 7, height: 26, square: false,
+      start: [first, peaks[lines[first]]],
       rowLabel: pair[0] === null ? null : (r) => label(pair[0], lines[r]),
       columnLabel: (c) => label(pair[1], c),
       colour: (r, c) => (at(lines[r], c) === null ? null : rgb("change", share(at(lines[r], c)))),
@@ -49,25 +81,19 @@ views.sweep = async (mount, data) => {
     holder.replaceChildren(heat.element, legend("change", fixed(base - most, places), fixed(base + most, places), `${value === "change" ? "change" : "mean"}${unit ? `, ${unit}` : ""}`));
     facts.replaceChildren("The run that was changed: ", h("b", {}, `${metric} ${fixed(one.into, places)} ${one.unit}`), ".");
     if (one.together) facts.append(" All parts together change it by ", h("b", {}, signed(one.together.joint, places)), `; one by one, their changes add up to ${signed(one.together.sum, places)}.`);
+    const { all, strongest } = cells(metric);
     tableBox.replaceChildren(h("h3", {}, "Strongest cells"), sortable([
       ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
-      { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / (strongest(one) || 1), { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
+      { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / strongest, { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
       ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}` }] : []),
-    ], cells(one), { limit: 12, order: "change" }));
-  }
-  const strongest = (one) => Math.max(...cells(one).map((cell) => Math.abs(cell.change)));
-  function cells(one) {
-    const found = [];
-    (function walk(mean, change, at) {
-      if (Array.isArray(mean)) mean.forEach((inner, i) => walk(inner, change[i], [...at, i]));
-      else if (mean !== null) found.push({ at, mean, change });
-    })(one.mean, one.change, []);
-    return found;
+    ], all, { limit: 12, order: "change" }));
   }
 
-  const further = axes.map((axis, i) => (pair.includes(i) ? null : choice(axis, labels[i].map((_, j) => [j, label(i, j)]), 0, (to) => { standing[i] = Number(to); update(); })));
-  mount.append(h("div", { class: "toolbar" },
+  const telling = cells(metric).all.find((cell) => Math.abs(cell.change) === cells(metric).strongest);
+  if (telling) standing = [...telling.at];
+  const further = axes.map((axis, i) => (pair.includes(i) ? null : choice(axis, labels[i].map((_, j) => [j, label(i, j)]), standing[i], (to) => { standing[i] = Number(to); update(); })));
+  mount.append(promptLines(prompts) ?? "", h("div", { class: "toolbar" },
     names.length > 1 ? choice("Metric", names.map((one) => [one, one]), metric, (to) => { metric = to; update(); }) : null,
     choice("Show", [["change", "change"], ["mean", "mean"]], value, (to) => { value = to; update(); }),
     axes.length > 1 ? choice("Rows by", [["place", axes[pair[0]]], ["effect", "strongest effect"]], order, (to) => { order = to; update(); }) : null,
@@ -75,6 +101,6 @@ views.sweep = async (mount, data) => {
   update();
   return {
     json: () => data.result,
-    csv: () => cells(metrics[metric]).map((cell) => ({ ...Object.fromEntries(axes.map((axis, i) => [axis, labels[i][cell.at[i]]])), [metric]: cell.mean, change: cell.change })),
+    csv: () => cells(metric).all.map((cell) => ({ ...Object.fromEntries(axes.map((axis, i) => [axis, labels[i][cell.at[i]]])), [metric]: cell.mean, change: cell.change })),
   };
 };

@@ -1,16 +1,19 @@
 // Sortable tables and horizontal bars.
 
+const PAGE = 200; // rows added at a time: a browser lays out some hundreds at once, not thousands
+
 /**
  * A table whose headers sort it. `columns`: {name, title, cell(row), key(row), numeric, note}; rows are any values.
- * `limit` rows are shown at first, all of them on request.
+ * `limit` rows are shown at first, more of them on request. What the columns' notes explain stands below.
  */
 function sortable(columns, rows, { limit = 12, order = null, marked = () => false } = {}) {
-  let by = order, descending = true, all = rows.length <= limit;
+  let by = order, descending = true, sorted = rows;
   const body = h("tbody");
-  const more = h("button", { type: "button", class: "plain", onclick: () => { all = true; fill(); } });
+  const more = h("button", { type: "button", class: "plain", hidden: rows.length <= limit, onclick: () => (shown() < rows.length ? grow(PAGE) : fill()) });
+  const shown = () => body.childElementCount;
   const headers = columns.map((column) => {
     const button = h("button", { type: "button", onclick: () => sort(column.name) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" }));
-    return h("th", { scope: "col", class: column.numeric ? "number" : null, title: column.note }, column.key ? button : column.title);
+    return h("th", { scope: "col", class: column.numeric ? "number" : null }, column.key ? button : column.title);
   });
   function sort(name) {
     const numeric = columns.find((column) => column.name === name).numeric;
@@ -20,7 +23,7 @@ function sortable(columns, rows, { limit = 12, order = null, marked = () => fals
   }
   function fill() {
     const column = columns.find((one) => one.name === by);
-    const sorted = [...rows];
+    sorted = [...rows];
     if (column) {
       sorted.sort((a, b) => {
         const [x, y] = [column.key(a), column.key(b)];
@@ -32,14 +35,19 @@ function sortable(columns, rows, { limit = 12, order = null, marked = () => fals
       const on = columns[i].name === by;
       header.setAttribute("aria-sort", on ? (descending ? "descending" : "ascending") : "none");
     });
-    const shown = all ? sorted : sorted.slice(0, limit);
-    body.replaceChildren(...shown.map((row) => h("tr", { class: marked(row) ? "marked" : null },
+    body.replaceChildren();
+    grow(limit);
+  }
+  function grow(count) {
+    body.append(...sorted.slice(shown(), shown() + count).map((row) => h("tr", { class: marked(row) ? "marked" : null },
       columns.map((column, i) => h(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: column.numeric ? "number" : null }, column.cell(row))))));
-    more.hidden = all;
-    more.textContent = `Show all ${rows.length}`;
+    const left = rows.length - shown();
+    more.textContent = left === 0 ? "Show fewer" : left > PAGE ? `Show ${PAGE} more of ${rows.length.toLocaleString("en")}` : `Show all ${rows.length.toLocaleString("en")}`;
   }
   fill();
-  return h("div", { class: "scroll" }, h("table", { class: "data" }, h("thead", {}, h("tr", {}, headers)), body), more);
+  const noted = columns.filter((column) => column.note);
+  const notes = noted.length ? h("p", { class: "note" }, noted.flatMap((column, i) => [i ? "; " : "", h("b", {}, column.title), `: ${column.note}`]), ".") : null;
+  return h("div", {}, h("div", { class: "scroll" }, h("table", { class: "data" }, h("thead", {}, h("tr", {}, headers)), body)), more, notes);
 }
 
 /** A bar from 0 to `share`, 0 to 1; below 0 it grows to the left of the middle when `centred`. */

@@ -138,7 +138,7 @@ def test_bars_are_the_largest_parts_and_add_up():
     names = [label.get_text() for label in ax.get_yticklabels()]
     widths = [bar.get_width() for bar in ax.patches]
     assert names[:2] == ["L0N29", "L0N28"]
-    assert names[5:] == ["25 others", "sum: the logits' difference"]
+    assert names[5:] == ["25 others", "sum: the logit difference"]
     assert sum(widths[:-1]) == pytest.approx(widths[-1], abs=1e-4)
 
 
@@ -146,7 +146,7 @@ def test_sources_are_drawn_at_their_tokens():
     figure = plot_sources([source(0), source(1)], ["<bos>", " the", "\n", "漢", "$x$"], model="toy")
     ax = figure.axes[0]
     np.testing.assert_allclose(ax.images[0].get_array()[1], np.linspace(-2, 2, 5), atol=1e-6)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["<bos>", "␣the", "↵", "□", "$x$"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["<bos>", "␣the", "↵", "U+6F22", "$x$"]
     png(figure)
     with pytest.raises(InputError, match="4 tokens for attributions over 5 positions"):
         plot_sources([source()], ["a"] * 4, model="toy")

@@ -47,6 +47,19 @@ def test_a_grid_holds_the_measure_and_the_guesses(measure):
     np.testing.assert_allclose(settled, [(p, result.stable_from[0, p]) for p in range(12)], atol=1e-9)
 
 
+@pytest.mark.parametrize("highest", [1, 4, 40, 50_000])
+def test_ranks_are_whole_numbers_on_the_colour_bar(highest):
+    result = lens(target=3)
+    rank = np.zeros_like(result.target_rank)
+    rank[0] = highest - 1
+    figure = plot_lens_grid(replace(result, target_rank=rank), "rank")
+    labels = [label.get_text() for label in figure.axes[-1].get_yticklabels()]
+    assert labels
+    assert labels[0] == "1"
+    assert all(label.replace(",", "").isdigit() for label in labels)
+    assert int(labels[-1].replace(",", "")) <= max(2, highest)
+
+
 @pytest.mark.parametrize("length", [1, 12, 60])
 @pytest.mark.parametrize("dark", [False, True])
 def test_any_length_any_tokens_and_nothing_outside_the_page(length, dark):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,6 +71,47 @@ def test_grids_of_up_to_three_axes_are_drawn(model, site, over, panels, dark):
     drawn = [ax for ax in figure.axes if ax.images or ax.patches]
     assert len([ax for ax in drawn if ax.get_xlabel()]) == panels
     assert png(figure).startswith(b"\x89PNG")
+
+
+def wide(result, shape):
+    """Return the result with as many cells as asked for, their changes random."""
+    values = np.random.default_rng(0).standard_normal((*shape, 1)) + result.into()
+    tokens = (tuple("ab"[i % 2] for i in range(shape[-1])),)
+    return dataclasses.replace(
+        result, values={"logit_difference": values}, clean_tokens=tokens, corrupted_tokens=tokens
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (2, 64), (2, 700), (64, 12), (1, 1)])
+@pytest.mark.parametrize("over", [("layer", "head"), ("layer", "pos")])
+def test_a_grid_of_any_shape_fits_on_a_page_and_its_labels_stand_apart(model, shape, over):
+    site = "z" if "head" in over else "resid_pre"
+    figure = plot_cells(
+        wide(activation_patching(model, "abcd", "abXd", LogitDifference(1, 2), site=site, over=over), shape)
+    )
+    width, height = figure.get_size_inches()
+    assert width <= 16
+    assert height <= 16
+    drawn = figure.get_tightbbox()
+    assert drawn.x0 >= 0
+    assert drawn.x1 <= width
+    ax = figure.axes[0]
+    for labels, axis in ((ax.get_xticklabels(), 0), (ax.get_yticklabels(), 1)):
+        ends = [
+            label.get_window_extent().intervalx if axis == 0 else label.get_window_extent().intervaly
+            for label in labels
+        ]
+        boxes = sorted(end.tolist() for end in ends)
+        assert all(left[1] + 3 <= right[0] for left, right in pairwise(boxes))
+
+
+def test_a_long_title_takes_nothing_from_the_grid(model):
+    result = found(model)
+    short, long = (plot_cells(dataclasses.replace(result, model=name)) for name in ("m", "a-long-name " * 30))
+    assert long.get_figheight() > short.get_figheight()
+    drawn = long._suptitle.get_window_extent()
+    assert drawn.x1 <= long.bbox.x1
+    assert drawn.y0 >= long.axes[0].get_window_extent().y1
 
 
 def test_four_axes_do_not_fit_on_a_page(model):

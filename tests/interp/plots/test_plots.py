@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from interp.plots import plot_attention_patterns, plot_head_scores, plot_token_loss, printable, style_file
+from interp.plots import plot_attention_patterns, plot_head_scores, plot_token_loss, printable, style, style_file
 from interp.plots.attention_patterns import best_heads
 from tests.analyses.synthetic import TOY_HEADS, synthetic_report
 
@@ -135,9 +135,29 @@ def test_styles_set_the_same_keys():
 
 def test_printable_keeps_what_the_font_has():
     assert printable("Ünïcode") == "Ünïcode"
-    assert printable("漢") == printable("🙂") == printable("\x07") == "□"
+    assert printable(" a\n\tb") == "␣a↵⇥b"
     assert printable("x" * 13) == "x" * 11 + "…"
     assert printable("x" * 12) == "x" * 12
+
+
+def test_tokens_that_no_font_has_can_be_told_apart(monkeypatch):
+    monkeypatch.setattr(style, "_glyphs", lambda: frozenset(range(0x250)))  # as where no fallback is installed
+    assert printable("漢") == "U+6F22"
+    assert printable("\x07b") == "U+0007b"
+    tokens = ["漢字", "漢語", "字", "🙂", "🙃", "हि", "हा", "\x00", "\x07"]
+    assert len({printable(token) for token in tokens}) == len(tokens)
+    assert len({printable(token, longest=8) for token in ("🙂", "🙃", "漢", "字")}) == 4
+
+
+def test_fallback_fonts_are_asked_where_they_are_installed(monkeypatch):
+    monkeypatch.setattr(style, "FALLBACKS", ("DejaVu Serif", "No Such Font"))
+    style._fonts.cache_clear()
+    try:
+        with style.styled_figure(2, 2) as figure:
+            text = figure.text(0, 0, "a")
+        assert text.get_fontfamily() == ["DejaVu Sans", "DejaVu Serif"]
+    finally:
+        style._fonts.cache_clear()
 
 
 def test_pyplot_is_never_imported():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import interp.report
 from interp.report import show, to_html, view_of, write_report
-from interp.report.page import SCRIPTS
+from interp.report.page import SCRIPTS, STYLES
 from models.errors import InputError
 from tests.interp.report import examples
 
@@ -122,6 +123,50 @@ def test_the_file_is_written_whole(tmp_path):
     assert not (tmp_path / "none.html").exists()
 
 
+def titles(*results) -> list[str]:
+    return re.findall(r"<h2 id=[^>]*>([^<]*)</h2>", to_html(list(results)))
+
+
+def test_equal_views_say_what_tells_them_apart():
+    lens = examples.lens()
+    assert titles(lens, examples.following()) == ["Logit lens", "Next token"]
+    assert titles(lens, replace(lens, model="other")) == ["Logit lens: HookedDecoder", "Logit lens: other"]
+    short = [replace(examples.following(), tokens=tuple(text)) for text in ("ABC\nDEF", "DEF")]
+    assert titles(*short) == ["Next token: ABC DEF", "Next token: DEF"]
+    same = "a prompt that goes on and on, until "
+    long = [replace(examples.following(), tokens=(same, end)) for end in ("here", "there")]
+    assert titles(*long) == ["Next token: …goes on and on, until here", "Next token: …goes on and on, until there"]
+    assert titles(lens, lens) == ["Logit lens: 1 of 2", "Logit lens: 2 of 2"]
+    html = to_html([lens, replace(lens, model="other")])
+    assert re.findall(r'<a href="(#view-\d)">([^<]*)</a>', html) == [
+        ("#view-0", "Logit lens: HookedDecoder"),
+        ("#view-1", "Logit lens: other"),
+    ]
+
+
+def test_two_models_of_one_name_keep_their_configurations():
+    lens = examples.lens()
+    html = to_html([lens, replace(lens, config={"n_layers": 77}), examples.following()])
+    assert html.count("<details>") == 2
+    assert "Configuration of HookedDecoder (2 of 2)" in html
+    assert "n_layers=77" in html
+    assert "n_layers=2" in html
+
+
+def test_lone_surrogates_are_shown_as_replaced(tmp_path):
+    odd = replace(examples.following(), tokens=("\ud800",) * 11, top_texts=("\udcff",) * 20, model="\udc80")
+    html = write_report(odd, tmp_path / "odd.html", title="\ud800x", command="\udcff").read_text(encoding="utf-8")
+    assert "<h1>\ufffdx</h1>" in html
+    assert "<code>\ufffd</code>" in html
+    odd = replace(examples.lens(), tokens=(("\ud800",) * 11,))
+    assert show(odd, title="\ud800")._repr_html_().encode("utf-8")
+
+
+def test_the_parts_of_a_circuit_are_those_of_its_report():
+    html = to_html(examples.circuit())
+    assert "<dt>model</dt><dd>toy</dd>" in html
+
+
 def test_what_has_no_view_is_told_which_have():
     with pytest.raises(InputError, match=r"no report shows a int; .* AttentionResult, LensResult, .*LogitAttribution"):
         to_html([3])
@@ -142,7 +187,7 @@ def test_every_asset_is_used_and_small():
     from interp.report.page import ASSETS
 
     names = {file.name for file in ASSETS.iterdir()}
-    assert names == {f"{name}.js" for name in SCRIPTS} | {"style.css", "page.html.j2"}
+    assert names == {f"{name}.js" for name in SCRIPTS} | {f"{name}.css" for name in STYLES} | {"page.html.j2"}
     for file in ASSETS.iterdir():
         assert len(file.read_text().splitlines()) <= 350, file.name
 

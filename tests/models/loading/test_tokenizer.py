@@ -1,12 +1,14 @@
 """Text goes in and comes out as the checkpoint's own tokenizer has it; BOS is never doubled (scenario 11)."""
 
+import re
+
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from models.errors import InputError
 from models.loading import load_model
-from models.loading.tokenizer import PretrainedTokenizer, from_folder
+from models.loading.tokenizer import PretrainedTokenizer, _byte_alphabet, from_folder
 from tests.models.loading.families import build, save
 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -112,3 +114,20 @@ def test_a_long_text_gives_no_warning(case):
 
 def test_a_folder_without_tokenizer_has_none(tmp_path):
     assert from_folder(tmp_path) is None
+
+
+@pytest.mark.smollm2
+def test_fragments_of_a_character_are_shown_as_their_bytes():
+    model = load_model("smollm2")
+    shown = model.to_str_tokens("a 🦩 b")
+    assert "".join(shown).startswith("a ")
+    assert not any("\ufffd" in one for one in shown), "fragments would look alike"
+    assert bytes.fromhex("".join(re.findall("⟨([0-9A-F ]+)⟩", "".join(shown)))) == "🦩".encode()
+    assert model.to_string(model.to_tokens("a 🦩 b")[0]) == "a 🦩 b"
+
+
+def test_the_byte_alphabet_is_that_of_byte_level_vocabularies():
+    assert sorted(_byte_alphabet()) == BYTES
+    tokenizer = PretrainedTokenizer(byte_tokenizer(bos=False, prepends=False))
+    assert [tokenizer.bytes_of(tokenizer.encode(one)[0]) for one in ("a", " ", "\n")] == [b"a", b" ", b"\n"]
+    assert tokenizer.bytes_of(100_000) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -15,9 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from interp.interventions import sweep
+from interp.interventions.ablation import ablation_sweep
 from interp.interventions.activation_patching import activation_patching
-from interp.metrics import LogitDifference, Loss, Probability
+from interp.interventions.path_patching import path_patching
+from interp.metrics import KL, LogitDifference, Loss, Probability
 from models import DecoderConfig, HookedDecoder
+from models.errors import InputError
 from models.hooks.module import HookedModule
 from tests.interp.interventions.setups import (
     ANSWER,
@@ -28,6 +31,7 @@ from tests.interp.interventions.setups import (
     make_setup,
     sites_of,
 )
+from tests.oracles import patching as oracle
 
 DIFFERENCE = LogitDifference(ANSWER, WRONG)
 AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
@@ -59,17 +63,22 @@ def rows_through(model: HookedDecoder) -> Iterator[list[int]]:
     """Count the tokens that pass each block's MLP (without one, its attention's output)."""
     counts: list[int] = []
 
-    def count(module: torch.nn.Module, values: tuple[Tensor, ...]) -> None:
-        counts.append(values[0].shape[:-1].numel())
+    def counted(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def count(values: Tensor) -> Tensor:
+            counts.append(values.shape[:-1].numel())
+            return forward(values)
 
-    handles = [
-        (block.attn.o if block.mlp is None else block.mlp).register_forward_pre_hook(count) for block in model.blocks
-    ]
+        return count
+
+    # not by a hook of PyTorch's: a model with one is not resumed
+    modules = [block.attn.o if block.mlp is None else block.mlp for block in model.blocks]
+    for module in modules:
+        module.forward = counted(module.forward)
     try:
         yield counts
     finally:
-        for handle in handles:
-            handle.remove()
+        for module in modules:
+            del module.forward
 
 
 @pytest.mark.parametrize("every_token_is_read", [False, True])
@@ -188,6 +197,32 @@ def test_peak_memory_stays_under_the_budget(site, whole_vocabulary, monkeypatch)
     assert peaks[0] < peaks[1]
 
 
+@pytest.mark.parametrize("metric", [Probability([3, 4, 5]), KL(torch.zeros(3, 3000))], ids=["probability", "kl"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_of_a_whole_vocabulary_count_for_the_budget(dtype, metric, monkeypatch):
+    cfg = DecoderConfig(n_layers=3, d_model=8, n_heads=4, d_vocab=3000, n_ctx=32, d_mlp=8)
+    setup = make_setup(cfg, dtype=dtype, width=16)
+    monkeypatch.setattr("interp.interventions.resume.MLP_CHUNK", 64)
+    monkeypatch.setattr(sweep, "MLP_CHUNK", 64)
+    monkeypatch.setattr(sweep, "_WAVE_TOKENS", 1 << 40)
+    peaks: list[int] = []
+    for name, engine in (("activation_patching", "resumed_sweep"), ("path_patching", "_patch_all")):
+        module = import_module(f"interp.interventions.{name}")
+        original = getattr(module, engine)
+
+        def measured(*args, original=original, **kwargs):
+            with LiveBytes() as memory:
+                found = original(*args, **kwargs)
+            peaks.append(memory.peak)
+            return found
+
+        monkeypatch.setattr(module, engine, measured)
+    call, budget = (setup.model, setup.clean, setup.corrupted, metric), 400_000
+    activation_patching(*call, memory=budget)
+    path_patching(*call, memory=budget)
+    assert all(budget / 4 < peak <= budget for peak in peaks), peaks
+
+
 # -- which path ----------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +249,39 @@ def test_hooks_of_the_users_own_are_not_passed_by():
     np.testing.assert_allclose(hooked.clean["logit_difference"], setup.logit_difference(clean))
     np.testing.assert_allclose(hooked.values["logit_difference"][0, 1], setup.logit_difference(by_hand))
     assert np.abs(hooked.mean() - plain.mean()).max() > 1e-3
+
+
+PARTS = {
+    "the model": lambda model: model,
+    "a block": lambda model: model.blocks[1],
+    "attention": lambda model: model.blocks[1].attn,
+    "an MLP": lambda model: model.blocks[0].mlp,
+    "the final norm": lambda model: model.ln_final,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_hooks_of_pytorchs_own_are_not_passed_by(part):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    module = PARTS[part](setup.model)
+    with torch.no_grad():
+        handle = module.register_forward_hook(lambda module, args, out: 0.2 * out)
+        clean = setup.logit_difference(setup.model(setup.clean))
+        instead = setup.cached(setup.clean)
+        wanted = oracle.sweep(
+            setup.model, setup.corrupted, instead, "resid_pre", ("layer", "pos"), setup.logit_difference
+        )
+        found = activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE)
+        ablated = ablation_sweep(setup.model, setup.clean, DIFFERENCE, method="zero")
+        with pytest.raises(InputError, match="with no hooks attached, ours or PyTorch's"):
+            path_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE)
+        handle.remove()
+    assert (found.resumed, ablated.resumed) == (False, False)
+    np.testing.assert_allclose(found.clean["logit_difference"], clean)
+    np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
+    with setup.model.blocks[0].register_forward_pre_hook(lambda module, args: None):
+        assert not sweep.can_resume(setup.model)
+    assert sweep.can_resume(setup.model)
 
 
 class Foreign(HookedModule):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -17,7 +18,8 @@ def staged(out: Path) -> Iterator[Path]:
     """Give a temporary folder whose files move to ``out`` when the body ends well; otherwise nothing is left behind.
 
     The folder is made before the body runs, so that hours of work never meet an ``out`` that cannot be written. It
-    lies on the same file system, so that each file appears at once. Files in ``out`` of other names stay.
+    lies on the same file system, so that each file appears at once. Files in ``out`` of other names stay, but for the
+    figures and the page of an earlier record that is replaced: they would show what the new one does not say.
 
     Raises:
         InputError: ``out`` cannot be written.
@@ -32,7 +34,27 @@ def staged(out: Path) -> Iterator[Path]:
     try:
         yield temporary
         out.mkdir(parents=True, exist_ok=True)
-        for file in sorted(temporary.iterdir()):
+        new = sorted(temporary.iterdir())
+        outdated = {name for file in new for name in _written_with(out / file.name)} - {file.name for file in new}
+        for file in new:
             os.replace(file, out / file.name)
+        for name in sorted(outdated):
+            (out / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _written_with(record: Path) -> set[str]:
+    """Return the names of the files that an earlier run wrote beside its record; none where this is no record."""
+    if record.suffix != ".json":
+        return set()
+    try:
+        values = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return set()
+    if not isinstance(values, dict) or "analysis" not in values:
+        return set()
+    figures = values.get("figures")
+    named = [name for name in figures if isinstance(name, str)] if isinstance(figures, list) else []
+    ours = {name for name in named if name.startswith(record.stem) and Path(name).name == name}
+    return ours | {f"{record.stem}.html"}

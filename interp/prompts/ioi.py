@@ -106,7 +106,10 @@ def _usable_names(model: HookedModel, names: Sequence[str] | None, least: int) -
 
 
 def _check_template(template: str) -> None:
-    fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise InputError(f"template {template!r} cannot be read: {error}; write '{{{{' for a brace itself") from None
     unknown = sorted(set(fields) - {*_FIELDS, "place", "object"})
     if sorted(name for name in fields if name in _FIELDS) != sorted(_FIELDS) or unknown:
         raise InputError(

@@ -276,6 +276,7 @@ def test_every_pair_has_one_answer_and_one_wrong_answer() -> None:
         (ioi_prompts, {"templates": []}, "no templates"),
         (ioi_prompts, {"names": "Mary"}, r"names is the text 'Mary'; expected a list of texts: names=\['Mary'\]"),
         (ioi_prompts, {"templates": "{first}"}, "templates is the text"),
+        (ioi_prompts, {"templates": ["{first}{second}{subject} {"]}, "cannot be read: Single '{'"),
         *(
             (make, {"n": n}, "n is .*; expected a whole number, at least 1")
             for make in (ioi_prompts, factual_prompts, greater_than_prompts, repeated_token_prompts)

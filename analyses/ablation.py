@@ -3,14 +3,15 @@
 python analyses/ablation.py --model toy
 
 The cells that matter most are taken out together as well: where that costs more than the sum of each alone, parts stand
-in for each other. Writes to ``--out``
+in for each other; of the opposite sign, each does something else without the others. Writes to ``--out``
 
 * ``ablation.json``: the command, the question, every cell's change with its interval and p-value, and under
   ``ablation`` and ``joint`` the results, for ``AblationResult.from_dict`` and ``JointAblation.from_dict``;
 * ``ablation_cells.png``: the grid;
 * ``ablation_joint.png``: the largest cells alone, their sum, and all of them together.
 
-Exit codes are those of all analyses, and 1 where an interrupt left cells unfinished: the others are written.
+A grid too large to draw has no figure, and the record says so under ``not_drawn``. Exit codes are those of all
+analyses, and 1 where an interrupt left cells or what follows them unfinished: what was finished is written.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from analyses.cell_table import cell_rows, show_cells, show_cost, show_question
+from analyses.cell_table import cell_rows, show_cells, show_cost, show_missing, show_question
 from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
+from analyses.finishing import INTERRUPTED, draw, undisturbed, unless_interrupted, write_page
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -34,6 +36,7 @@ from analyses.terminal import model_line, say, show_files
 if TYPE_CHECKING:
     from interp.interventions import AblationResult, JointAblation
     from interp.prompts import PromptBatch
+    from interp.results import Result
     from models import HookedDecoder
 
 UNFINISHED = 1
@@ -89,7 +92,6 @@ def main(
 
     from analyses.head_record import to_json
     from analyses.staging import staged
-    from interp.report import write_report
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -107,27 +109,27 @@ def main(
                 options |= {"reference": batch.corrupted, "reference_mask": batch.attention_mask}
             result = ablate_cells(loaded, batch, site, over, model, options, progress)
             progress("taking the largest out together", 0)
-            joint = ablate_together(loaded, batch, result, together, options)
+            joint = unless_interrupted(lambda: ablate_together(loaded, batch, result, together, options))
             marks.append(perf_counter())
             progress("drawing", 0)
-            figures = {"cells": result.plot()}
+            results: dict[str, Result] = {"cells": result}
             if not isinstance(joint, str):
-                figures["joint"] = joint.plot()
-            for name, figure in figures.items():
-                figure.savefig(temporary / f"ablation_{name}.png")
-        files = [f"ablation_{name}.png" for name in figures]
+                results["joint"] = joint
+            files, missing = draw(results, temporary, "ablation")
         command = command_line("ablation", flags)
-        values = record(loaded, batch, result, joint, command, seed, files)
-        (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
+        with undisturbed():
+            values = record(loaded, batch, result, joint, command, seed, files) | {"not_drawn": missing}
+            (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
         if report:
-            views = [result] if isinstance(joint, str) else [result, joint]
-            write_report(views, temporary / "ablation.html", command=command, seed=seed)
-            files.append("ablation.html")
+            page, without = write_page([*results.values()], temporary, "ablation", command=command, seed=seed)
+            files, missing = files + page, missing + without
     marks.append(perf_counter())
     show(loaded, batch, result, joint, values, f"{dtype} on {device}", top)
+    show_missing(missing)
     seconds = [after - before for before, after in pairwise(marks)]
     show_files(folder, ["ablation.json", *files], dict(zip(("loading", "ablating", "figures"), seconds, strict=True)))
-    return 0 if result.complete else UNFINISHED
+    interrupted = joint == INTERRUPTED or any(note.endswith(INTERRUPTED) for note in missing)
+    return 0 if result.complete and not interrupted else UNFINISHED
 
 
 def ablate_cells(
@@ -156,6 +158,7 @@ def ablate_together(
 ) -> JointAblation | str:
     """Take out the cells of largest change together; where such cells have no name, return why."""
     from interp.interventions import ablate
+    from models.errors import InputError
 
     axes = tuple(sorted(result.axes, key=("layer", "head", "kv_head", "neuron", "dest_pos", "src_pos", "pos").index))
     notation = NOTATION.get((result.site, axes))
@@ -165,7 +168,10 @@ def ablate_together(
         return "the sweep was interrupted"
     rows = cell_rows(result, None)[:together]
     parts = [notation.format(*(row[axis] for axis in axes)) for row in rows]
-    return replace(ablate(model, batch.clean, batch.metric(), parts, **options), model=result.model)
+    try:
+        return replace(ablate(model, batch.clean, batch.metric(), parts, **options), model=result.model)
+    except InputError as error:  # an edge that is padding in some prompt
+        return str(error)
 
 
 def record(
@@ -229,9 +235,12 @@ def _said(joint: JointAblation | str) -> tuple[str, str]:
     if isinstance(joint, str):
         return f"not measured: {joint}", "yellow"
     together, singles = joint.joint_change(), joint.sum_of_singles()
-    meaning = "they do the same work in sequence, or little is left to lose"
-    if abs(together) > abs(singles):
+    if together * singles < 0:
+        meaning = "of opposite sign, so that what one does depends on the others"
+    elif abs(together) > abs(singles):
         meaning = "they stand in for each other"
+    else:
+        meaning = "they do the same work in sequence, or little is left to lose"
     parts = ", ".join(joint.parts)
     return f"{parts} together {together:+.3f}, the sum of each alone {singles:+.3f}: {meaning}", "cyan"
 

@@ -94,6 +94,13 @@ def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, 
         say(console, "note", "no intervals or p-values: they need two examples or more", "yellow")
 
 
+def show_missing(notes: list[str]) -> None:
+    """Print which files were not written, and why."""
+    console = Console(highlight=False, emoji=False)
+    for note in notes:
+        say(console, "missing", note, "yellow")
+
+
 def show_cost(console: Console, result: PatchingResult | AblationResult) -> None:
     """Print how much was computed."""
     share = result.block_tokens / result.naive_block_tokens

@@ -9,7 +9,8 @@ Writes to ``--out``
 * ``patching_cells.png``: the grid;
 * ``patching_attribution.png``: first-order estimates from one backward pass over the exact changes.
 
-Exit codes are those of all analyses, and 1 where an interrupt left cells unfinished: the others are written.
+A grid too large to draw has no figure, and the record says so under ``not_drawn``. Exit codes are those of all
+analyses, and 1 where an interrupt left cells or what follows them unfinished: what was finished is written.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from analyses.cell_table import cell_rows, show_cells, show_cost, show_question
+from analyses.cell_table import cell_rows, show_cells, show_cost, show_missing, show_question
 from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
+from analyses.finishing import INTERRUPTED, draw, undisturbed, unless_interrupted, write_page
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -33,6 +35,7 @@ from analyses.terminal import model_line, say, show_files
 if TYPE_CHECKING:
     from interp.interventions import AttributionComparison, PatchingResult
     from interp.prompts import PromptBatch
+    from interp.results import Result
     from models import HookedDecoder
 
 UNFINISHED = 1
@@ -68,7 +71,6 @@ def main(
 
     from analyses.head_record import to_json
     from analyses.staging import staged
-    from interp.report import write_report
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -80,27 +82,27 @@ def main(
             marks.append(perf_counter())
             result = patch(loaded, batch, site, over, direction, model, progress)
             progress("attributing", 0)
-            comparison = estimate(loaded, batch, result)
+            comparison = unless_interrupted(lambda: estimate(loaded, batch, result))
             marks.append(perf_counter())
             progress("drawing", 0)
-            figures = {"cells": result.plot()}
+            results: dict[str, Result] = {"cells": result}
             if not isinstance(comparison, str):
-                figures["attribution"] = comparison.plot()
-            for name, figure in figures.items():
-                figure.savefig(temporary / f"patching_{name}.png")
-        files = [f"patching_{name}.png" for name in figures]
+                results["attribution"] = comparison
+            files, missing = draw(results, temporary, "patching")
         command = command_line("patching", flags)
-        values = record(loaded, batch, result, comparison, command, seed, files)
-        (temporary / "patching.json").write_text(to_json(values), encoding="utf-8")
+        with undisturbed():
+            values = record(loaded, batch, result, comparison, command, seed, files) | {"not_drawn": missing}
+            (temporary / "patching.json").write_text(to_json(values), encoding="utf-8")
         if report:
-            views = [result] if isinstance(comparison, str) else [result, comparison]
-            write_report(views, temporary / "patching.html", command=command, seed=seed)
-            files.append("patching.html")
+            page, without = write_page([*results.values()], temporary, "patching", command=command, seed=seed)
+            files, missing = files + page, missing + without
     marks.append(perf_counter())
     show(loaded, batch, result, comparison, values, f"{dtype} on {device}", top)
+    show_missing(missing)
     seconds = [after - before for before, after in pairwise(marks)]
     show_files(folder, ["patching.json", *files], dict(zip(("loading", "patching", "figures"), seconds, strict=True)))
-    return 0 if result.complete else UNFINISHED
+    interrupted = comparison == INTERRUPTED or any(note.endswith(INTERRUPTED) for note in missing)
+    return 0 if result.complete and not interrupted else UNFINISHED
 
 
 def patch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -18,7 +19,8 @@ def staged(out: Path) -> Iterator[Path]:
 
     The folder is made before the body runs, so that hours of work never meet an ``out`` that cannot be written. It
     lies on the same file system, so that each file appears at once; they all do, or none. Files in ``out`` of other
-    names stay.
+    names stay, but for the figures and the page of an earlier record that is replaced: they would show what the new one
+    does not say.
 
     Raises:
         InputError: ``out`` cannot be written, or has a folder where a file is to go.
@@ -32,7 +34,11 @@ def staged(out: Path) -> Iterator[Path]:
         raise InputError(f"cannot write to {out}: {error.strerror} ({existing}); give --out another folder") from None
     try:
         yield temporary
-        _move(sorted(temporary.iterdir()), out, temporary)
+        new = sorted(temporary.iterdir())
+        outdated = {name for file in new for name in _written_with(out / file.name)} - {file.name for file in new}
+        _move(new, out, temporary)
+        for name in sorted(outdated):
+            (out / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -57,3 +63,19 @@ def _move(files: Sequence[Path], out: Path, aside: Path) -> None:
             else:
                 target.unlink(missing_ok=True)
         raise
+
+
+def _written_with(record: Path) -> set[str]:
+    """Return the names of the files that an earlier run wrote beside its record; none where this is no record."""
+    if record.suffix != ".json":
+        return set()
+    try:
+        values = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return set()
+    if not isinstance(values, dict) or "analysis" not in values:
+        return set()
+    figures = values.get("figures")
+    named = [name for name in figures if isinstance(name, str)] if isinstance(figures, list) else []
+    ours = {name for name in named if name.startswith(record.stem) and Path(name).name == name}
+    return ours | {f"{record.stem}.html"}

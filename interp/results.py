@@ -86,7 +86,7 @@ class Result(ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what ``save`` wrote. Raises InputError where the file holds something else."""
+        """Read what ``save`` wrote. Raises InputError where the file holds something else, or a field is bad."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -98,7 +98,12 @@ class Result(ABC):
                 f"{path} holds {got[0]!r} of schema version {got[1]}; expected {expected[0]!r} of version "
                 f"{expected[1]}: load it as what it is, or make it anew with this version"
             )
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except KeyError as error:
+            raise InputError(f"{path} holds a {cls.__name__} without {error}; save it anew") from None
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(f"{path} holds a {cls.__name__} with a field that cannot be read: {error}") from None
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.to_dict() == other.to_dict()

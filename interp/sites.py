@@ -6,6 +6,7 @@ A head is written ``L5H1``: layer 5, head 1, both counted from 0. ``5.1`` and ``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from models.config import StackConfig
@@ -48,6 +49,18 @@ def parse_head(written: str | tuple[int, int] | Head, cfg: StackConfig) -> Head:
                 f"({n_layers} layers of {n_heads} heads, L0H0 to {Head(n_layers - 1, n_heads - 1)})"
             )
     return Head(layer, head)
+
+
+def as_several(written: Any) -> list[Any]:
+    """Return one name, or several, as a list: a text, a ``Head`` and a pair of numbers are one."""
+    is_one = isinstance(written, str) or (
+        isinstance(written, tuple) and len(written) > 0 and all(isinstance(part, int) for part in written)
+    )
+    if is_one:
+        return [written]
+    if not isinstance(written, Iterable):
+        raise InputError(f"{written!r} names no part of a model; write 'L5H1', or a list of names")
+    return list(written)
 
 
 def _numbers(written: str | tuple[int, int] | Head) -> tuple[int, int]:

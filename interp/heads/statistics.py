@@ -1,6 +1,6 @@
 """Intervals, tests and their correction. The unit of replication is the sequence.
 
-* **Interval**: percentile bootstrap over sequences.
+* **Interval**: expanded percentile bootstrap over sequences, see ``interp.statistics``.
 * **Test**: the paired sign test. Score and null are measured on the same sequence; if the head were not of this kind,
   either would be as likely to be the larger, so the count of sequences in which the score wins is Binomial(n, 1/2):
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import whole_number
 from interp.finite import check_computed, check_model
-from interp.interventions.activation_patching import aligned
 from interp.interventions.cells import Site, n_layers_of
 from interp.interventions.metric_result import by_metric, cell_fields
+from interp.interventions.parts import Part
+from interp.interventions.prompts import Prompts, aligned
 from interp.interventions.sources import Method, Source, ablation_source, check_method
-from interp.metrics import AnyMetric, Metric, as_metrics
+from interp.metrics import AnyMetric, Metric, fitting
 from models.errors import InputError
 from models.hooks.module import Hook
 from models.protocol import HookedModel
-
-Prompts = Int[Tensor, "batch pos"] | str | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Ablating:
         seed: int,
     ) -> Ablating:
         """Check what was given. Raises InputError where it does not fit, NonFiniteError on NaN or inf in the model."""
-        metrics = as_metrics(metric)
+        n_layers_of(model.cfg)  # an encoder-decoder is refused before anything is run
+        seed = whole_number(seed, "seed")
         (ids, _), real = aligned(model, tokens, tokens, attention_mask)
-        for one in metrics.values():
-            one.check(ids, model.cfg.d_vocab)
+        metrics = fitting(metric, ids, real, model.cfg.d_vocab)
         others = others_real = None
         if reference is not None:
             if method == "zero":
@@ -86,6 +86,19 @@ class Ablating:
         check_method(self.method, site)
         if self.frozen_attention and site.name in ("q", "k"):
             raise InputError(f"{site.name} acts through attention patterns alone, and frozen_attention holds them")
+
+    def check_part(self, part: Part) -> None:
+        """Raise InputError where an option cannot act at this part, or an edge leads to padding."""
+        self.check_site(part.site)
+        if part.site.name != "pattern" or self.real is None:
+            return
+        key = cast(int, part.index[-1])
+        padded = (~self.real[:, key]).nonzero()
+        if len(padded):
+            raise InputError(
+                f"{part}: key {key} is padding in example {int(padded[0])}, to which nothing attends; ablate an edge "
+                "between tokens that every example has, or the examples that have it alone"
+            )
 
     def source(self, site: Site) -> Source:
         """Return what replaces a site's activations, by layer."""

@@ -18,12 +18,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.interventions.ablating import Ablating, Prompts
+from interp.checks import whole_number
+from interp.interventions.ablating import Ablating
 from interp.interventions.ablation_result import AblationResult, JointAblation
 from interp.interventions.cells import Grid, Site, check_axes, find_site, n_layers_of, renormalised
 from interp.interventions.entering import Base, needed_of_base
 from interp.interventions.parts import Part, PartName, parse_parts
 from interp.interventions.patching_result import cell_values, sweep_counts
+from interp.interventions.prompts import Prompts
 from interp.interventions.sources import Method, Source
 from interp.interventions.sweep import (
     DEFAULT_MEMORY,
@@ -49,7 +51,7 @@ def ablation_sweep(
     metric: AnyMetric | Mapping[str, AnyMetric],
     *,
     site: str = "z",
-    over: Sequence[str] | None = None,
+    over: str | Sequence[str] | None = None,
     method: Method = "mean",
     reference: Prompts | None = None,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -105,6 +107,7 @@ def ablation_sweep(
     if renormalise and found.name != "pattern":
         raise InputError(f"renormalise acts on patterns, not on {site}; leave it out")
     grid = Grid.of(found, axes, model.cfg, setting.tokens.shape[1], neuron_groups, renormalise)
+    memory = whole_number(memory, "memory")
     run = _resumed if can_resume(model) and "layer" in axes else _naive
     with torch.inference_mode():
         sweep, intact = run(setting, grid, memory, progress)
@@ -158,7 +161,7 @@ def ablate(
     )  # fmt: skip
     parts = parse_parts(what, model.cfg, setting.tokens.shape[1])
     for part in parts:
-        setting.check_site(part.site)
+        setting.check_part(part)
     if renormalise and not any(part.site.name == "pattern" for part in parts):
         raise InputError("renormalise acts on patterns, and no edge is among the parts; leave it out")
     with torch.inference_mode():

@@ -94,8 +94,9 @@ class JointAblation(_Ablated):
     def sum_of_singles(self, metric: str | None = None) -> float:
         """Return the sum of the changes that taking out each part alone makes.
 
-        A joint change that is larger says that parts stand in for each other (self-repair); a smaller one, that they
-        do the same work in sequence.
+        A joint change that is larger, with the same sign, says that parts stand in for each other (self-repair); a
+        smaller one, that they do the same work in sequence; one of the opposite sign, that what a part does depends on
+        the others.
         """
         return float(self.change(metric).sum())
 

@@ -11,27 +11,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
+from interp.checks import whole_number
 from interp.finite import check_computed, check_model
 from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.entering import Base, needed_of_base
 from interp.interventions.metric_result import by_metric
 from interp.interventions.patching_result import PatchingResult, make_result
+from interp.interventions.prompts import Prompts, aligned
 from interp.interventions.sweep import (
     DEFAULT_MEMORY,
     Progress,
     baseline,
     can_resume,
-    is_resumable,
     naive_sweep,
     read_columns,
     resumed_sweep,
 )
-from interp.metrics import AnyMetric, Metric, as_metrics
-from interp.prompts.pairs import describe_misalignment
+from interp.metrics import AnyMetric, Metric, fitting
 from models.errors import InputError
 from models.protocol import HookedModel, ResumableModel
 
@@ -40,12 +39,12 @@ Direction = Literal["denoise", "noise"]
 
 def activation_patching(
     model: HookedModel,
-    clean: Int[Tensor, "batch pos"] | str | Sequence[str],
-    corrupted: Int[Tensor, "batch pos"] | str | Sequence[str],
+    clean: Prompts,
+    corrupted: Prompts,
     metric: AnyMetric | Mapping[str, AnyMetric],
     *,
     site: str = "resid_pre",
-    over: Sequence[str] = ("layer", "pos"),
+    over: str | Sequence[str] = ("layer", "pos"),
     direction: Direction = "denoise",
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
     neuron_groups: int | None = None,
@@ -57,8 +56,8 @@ def activation_patching(
 
     Args:
         model: any hooked model; a ``HookedDecoder`` is resumed, others take one whole run per cell.
-        clean, corrupted: prompts that go in pairs of equal token length: ids ``[batch, pos]``, a text, or texts (pairs
-            of different length are padded on the right).
+        clean, corrupted: prompts that go in pairs of equal token length: ids ``[batch, pos]`` (a tensor, an array or
+            lists), a text, or texts (pairs of different length are padded on the right).
         metric: one of ``interp.metrics``, a function of logits ``[batch, pos, d_vocab]``, or several by name.
         site: ``resid_pre``, ``resid_mid``, ``resid_post``, ``attn_out``, ``mlp_out``, ``mlp_post``, ``z``, ``q``,
             ``k``, ``v``, ``pattern`` or ``result``.
@@ -90,11 +89,10 @@ def activation_patching(
     axes = check_axes(found, over)
     if direction not in get_args(Direction):
         raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")
-    metrics = as_metrics(metric)
+    memory = whole_number(memory, "memory")
     pair, real = aligned(model, clean, corrupted, attention_mask)
     tokens = pair[1] if direction == "denoise" else pair[0]
-    for one in metrics.values():
-        one.check(tokens, model.cfg.d_vocab)
+    metrics = fitting(metric, tokens, real, model.cfg.d_vocab)
     grid = Grid.of(found, axes, model.cfg, tokens.shape[1], neuron_groups)
     run: Any = _resumed if can_resume(model) and "layer" in axes else _naive
     check_model(model, *pair, real=real)
@@ -107,51 +105,6 @@ def activation_patching(
     return make_result(
         model, grid, metrics, sweep, baselines, direction=direction, tokens=pair, per_example=per_example
     )
-
-
-def aligned(
-    model: HookedModel, clean: Any, corrupted: Any, attention_mask: Tensor | None
-) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """Return both prompts as ids of one shape, and their mask.
-
-    Raises InputError where they do not align: both tokenisations are shown and the first difference is marked.
-    """
-    if not (isinstance(clean, Tensor) and isinstance(corrupted, Tensor)):
-        if attention_mask is not None:
-            raise InputError("attention_mask goes with token ids; texts make their own")
-        rows = [_rows(model, side) for side in (clean, corrupted)]
-        _check_pairs(model, *rows)
-        clean, corrupted = (pad_sequence(side, batch_first=True) for side in rows)
-        columns = torch.arange(clean.shape[1], device=clean.device)
-        attention_mask = columns < torch.tensor([len(row) for row in rows[0]], device=clean.device)[:, None]
-    pair = (_batched(clean), _batched(corrupted))
-    if pair[0].shape != pair[1].shape:
-        _check_pairs(model, *(list(side) for side in pair))
-    if is_resumable(model):
-        (first, real), (second, _) = (model.prepare(side, attention_mask) for side in pair)
-        return (first, second), real
-    hides = attention_mask is not None and not bool(attention_mask.all())
-    return pair, attention_mask if hides else None
-
-
-def _batched(ids: Tensor) -> Int[Tensor, "batch pos"]:
-    return ids[None] if ids.ndim == 1 else ids
-
-
-def _rows(model: HookedModel, side: Tensor | str | Sequence[str]) -> list[Int[Tensor, "pos"]]:
-    if isinstance(side, Tensor):
-        return list(_batched(side))
-    return [model.to_tokens(text)[0] for text in ([side] if isinstance(side, str) else side)]
-
-
-def _check_pairs(model: HookedModel, clean: Sequence[Tensor], corrupted: Sequence[Tensor]) -> None:
-    """Raise InputError at the first pair whose lengths differ."""
-    if len(clean) != len(corrupted) or not clean:
-        raise InputError(f"{len(clean)} clean prompts and {len(corrupted)} corrupted ones; they go in pairs")
-    for number, pair in enumerate(zip(clean, corrupted, strict=True)):
-        if len(pair[0]) != len(pair[1]):
-            which = f" of pair {number}" if len(clean) > 1 else ""
-            raise InputError(describe_misalignment(model, *pair, which))
 
 
 def _first_difference(pair: tuple[Tensor, Tensor], real: Tensor | None) -> int:

@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from typing import get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.checks import whole_number
 from interp.finite import check_computed, check_model
-from interp.interventions.activation_patching import Direction, aligned
+from interp.interventions.activation_patching import Direction
 from interp.interventions.attribution_result import AttributionResult
 from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.gradients import backward_passes
 from interp.interventions.metric_result import by_metric, common_fields
+from interp.interventions.prompts import Prompts, aligned
 from interp.interventions.query_key import needed, pattern_effect
-from interp.metrics import KL, AnyMetric, Metric, as_metrics
+from interp.metrics import KL, AnyMetric, Metric, fitting
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
 from models.protocol import HookedModel
@@ -36,12 +38,12 @@ _ZERO_KL = 1e-5
 
 def attribution_patching(
     model: HookedModel,
-    clean: Int[Tensor, "batch pos"] | str | Sequence[str],
-    corrupted: Int[Tensor, "batch pos"] | str | Sequence[str],
+    clean: Prompts,
+    corrupted: Prompts,
     metric: AnyMetric | Mapping[str, AnyMetric],
     *,
     site: str = "z",
-    over: Sequence[str] = ("layer", "head"),
+    over: str | Sequence[str] = ("layer", "head"),
     direction: Direction = "denoise",
     ig_steps: int = 1,
     qk_fix: bool = False,
@@ -57,8 +59,8 @@ def attribution_patching(
             the metric must be differentiable, and ``over`` must contain ``layer``.
         ig_steps: average the gradient over so many runs between the two.
         qk_fix: for sites q and k, compute the softmax anew instead of differentiating it.
-        grad_drop: average the effect's magnitude over backward passes that leave out one layer each; the changes are
-            then magnitudes without a sign.
+        grad_drop: average the effect's magnitude over backward passes that leave out one layer each, as understood
+            from the paper (see ``interp.interventions.gradients``); the changes are then magnitudes without a sign.
 
     Returns:
         The estimated metric of every cell, ``values [*over, batch]``, with both runs' baselines.
@@ -77,12 +79,11 @@ def attribution_patching(
     """
     found = find_site(site, model.cfg)
     axes = check_axes(found, over)
-    _check_options(site, axes, direction, ig_steps, qk_fix, grad_drop, n_layers_of(model.cfg))
-    metrics = as_metrics(metric)
+    ig_steps = whole_number(ig_steps, "ig_steps", 1)
+    _check_options(found.name, axes, direction, ig_steps, qk_fix, grad_drop, n_layers_of(model.cfg))
     pair, real = aligned(model, clean, corrupted, attention_mask)
     tokens = pair[1] if direction == "denoise" else pair[0]
-    for one in metrics.values():
-        one.check(tokens, model.cfg.d_vocab)
+    metrics = fitting(metric, tokens, real, model.cfg.d_vocab)
     grid = Grid.of(found, axes, model.cfg, tokens.shape[1], neuron_groups)
     check_model(model, *pair, real=real)
     runs = _Runs.of(model, grid, pair, real, direction, list(metrics.values()), qk_fix)
@@ -116,8 +117,6 @@ def _check_options(
             f"over={tuple(axes)!r} patches several layers at once, whose first-order effects do not add up: each "
             "gradient already passes through the layers above; add 'layer', or use activation_patching"
         )
-    if ig_steps < 1:
-        raise InputError(f"ig_steps is {ig_steps}; expected at least 1")
     if qk_fix and site not in ("q", "k"):
         raise InputError(
             f"qk_fix is about queries and keys; the site is {site!r}: use site='q' or 'k', or leave it out"

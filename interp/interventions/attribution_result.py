@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from interp.checks import whole_number
 from interp.interventions.metric_result import MetricResult
 from interp.interventions.patching_result import PatchingResult
 from interp.results import Result
@@ -17,6 +18,10 @@ from models.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_SIDES = ("clean", "corrupted")
+_SAME = 0.05  # baselines of one run differ by the rounding of half precision, those of other metrics or masks by more
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -79,6 +84,8 @@ class AttributionResult(MetricResult):
         )
 
     def _check_same(self, exact: PatchingResult, name: str) -> None:
+        if not isinstance(exact, PatchingResult):
+            raise InputError(f"got a {type(exact).__name__}; compare with the PatchingResult of activation_patching")
         for what in ("site", "axes", "direction", "model", "config", "clean_tokens", "corrupted_tokens"):
             ours, theirs = getattr(self, what), getattr(exact, what)
             if ours != theirs:
@@ -89,6 +96,19 @@ class AttributionResult(MetricResult):
             raise InputError("the exact sweep was interrupted; finish it before comparing")
         if self.grad_drop and exact.values[name].shape[-1] != self.values[name].shape[-1]:
             raise InputError("with grad_drop magnitudes are averaged over examples; patch with per_example=True")
+        shapes = [result.values[name].shape[:-1] for result in (self, exact)]
+        if shapes[0] != shapes[1]:
+            raise InputError(f"the grids are {shapes[0]} here and {shapes[1]} there; compare the same sweep")
+        runs = {side: [float(getattr(one, side)[name].mean()) for one in (self, exact)] for side in _SIDES}
+        largest = max(abs(value) for values in runs.values() for value in values)
+        for side, (ours, theirs) in runs.items():
+            if abs(ours - theirs) > _SAME * largest:
+                raise InputError(
+                    f"{name} on the {side} run is {ours:.4g} here and {theirs:.4g} there, so that it is not the same "
+                    "metric or mask; compare the same sweep"
+                )
+        if any(np.isnan(result.values[name]).any() for result in (self, exact)):
+            raise InputError(f"{name} is NaN in some cells; there is no order to compare")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -163,8 +183,7 @@ def compared(
     from scipy import stats
 
     estimated, exact = estimated.ravel(), exact.ravel()
-    if not 1 <= k <= len(cells):
-        raise InputError(f"k is {k}; expected 1 to {len(cells)}, the number of cells")
+    k = whole_number(k, "k", 1, len(cells), "the number of cells")
     for what, values in (("estimate", estimated), ("exact effect", exact)):
         if np.ptp(values) == 0:
             raise InputError(f"every cell has the same {what}, {values[0]:.3g}; there is no order to compare")

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -43,9 +44,15 @@ class CellResult(Result):
     complete: bool = True
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.type in _PER_METRIC:
+                object.__setattr__(self, field.name, MappingProxyType(dict(getattr(self, field.name))))
         for name in _arrays(type(self)):
             for array in getattr(self, name).values():
                 array.setflags(write=False)
+
+    def __reduce__(self) -> Any:
+        return type(self).from_dict, (self.to_dict(),)  # read-only mappings cannot be pickled or copied themselves
 
     @abstractmethod
     def into(self, metric: str | None = None) -> np.ndarray:
@@ -69,7 +76,7 @@ class CellResult(Result):
             return next(iter(self.values))
         if name not in self.values:
             raise InputError(
-                f"no metric {name!r}{nearest(name, self.values)}; this result has {', '.join(self.values)}"
+                f"no metric {name!r}{nearest(str(name), self.values)}; this result has {', '.join(self.values)}"
             )
         return name
 
@@ -116,6 +123,8 @@ class CellResult(Result):
                 "intervals and p-values need two examples or more, each with its own value; this result has one "
                 "(a batch of one, or per_example=False)"
             )
+        if np.isnan(values).all():
+            raise InputError("no cell was finished, so there is nothing to resample; run the sweep again")
         if np.array_equal(values, np.broadcast_to(values[..., :1], values.shape), equal_nan=True):
             raise InputError(
                 "every example has the same value in every cell, so there is nothing to resample: return one number "
@@ -184,6 +193,9 @@ class CellResult(Result):
         return f"<p>{escape(self.title)}; {escape(name)}{unit}</p>{note}{top.to_html(index=False)}"
 
 
+_PER_METRIC = ("Mapping[str, np.ndarray]", "Mapping[str, str]", "Mapping[str, bool]")
+
+
 def _arrays(cls: type[CellResult]) -> tuple[str, ...]:
     """Return the fields that hold an array per metric."""
     return tuple(field.name for field in fields(cls) if field.type == "Mapping[str, np.ndarray]")
@@ -195,6 +207,8 @@ def _lists(array: np.ndarray) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 

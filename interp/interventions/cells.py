@@ -7,13 +7,14 @@ layer's activation for each axis swept over; whatever is not swept over is repla
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.checks import whole_number
 from models.config import DecoderConfig, StackConfig
 from models.errors import InputError, nearest
 
@@ -73,8 +74,8 @@ def n_layers_of(cfg: StackConfig) -> int:
 
 def find_site(name: str, cfg: StackConfig) -> Site:
     """Return a site by name. Raises InputError where it is unknown, or this model has no such activation."""
-    if name not in SITES:
-        raise InputError(f"no site {name!r}{nearest(name, SITES)}; sites are {', '.join(SITES)}")
+    if not isinstance(name, str) or name not in SITES:
+        raise InputError(f"no site {name!r}{nearest(str(name), SITES)}; sites are {', '.join(SITES)}")
     if name.startswith("mlp") and cfg.attn_only:
         raise InputError(f"site {name!r} belongs to the MLP, and this model is attention-only")
     if name == "resid_mid" and (cfg.parallel or cfg.attn_only):
@@ -82,11 +83,16 @@ def find_site(name: str, cfg: StackConfig) -> Site:
     return SITES[name]
 
 
-def check_axes(site: Site, over: Sequence[str]) -> tuple[str, ...]:
+def check_axes(site: Site, over: str | Sequence[str]) -> tuple[str, ...]:
     """Return the axes swept over. ``head`` on k and v means ``kv_head``. Raises InputError on any other axis."""
+    if isinstance(over, str):
+        over = (over,)
+    over = tuple(over) if isinstance(over, Iterable) else (over,)
+    if not all(isinstance(axis, str) for axis in over):
+        raise InputError(f"over is {over!r}; expected names of axes of {site.name}: {', '.join(site.axes)}")
     axes = tuple(site.head_axis if axis == "head" and site.head_axis else axis for axis in over)
     if not axes or len(set(axes)) != len(axes):
-        raise InputError(f"over={tuple(over)!r} must name axes of {site.name}, each once: {', '.join(site.axes)}")
+        raise InputError(f"over={over!r} must name axes of {site.name}, each once: {', '.join(site.axes)}")
     for axis in axes:
         if axis not in site.axes:
             raise InputError(
@@ -142,9 +148,9 @@ class Grid:
             raise InputError(f"neuron_groups is {neuron_groups}, but the sweep is over {', '.join(axes)}: add 'neuron'")
         if "neuron" in axes:
             assert cfg.d_mlp is not None
-            n_groups = cfg.d_mlp if neuron_groups is None else neuron_groups
-            if not 1 <= n_groups <= cfg.d_mlp:
-                raise InputError(f"neuron_groups is {n_groups}; expected 1 to d_mlp = {cfg.d_mlp}")
+            n_groups = cfg.d_mlp
+            if neuron_groups is not None:
+                n_groups = whole_number(neuron_groups, "neuron_groups", 1, cfg.d_mlp, "d_mlp")
             groups = tuple(torch.arange(cfg.d_mlp).tensor_split(n_groups))
         lengths = {
             "layer": n_layers_of(cfg),

@@ -10,14 +10,16 @@ none of them sees another, so that each keeps its own gradient.
 
 between the run patched into (k = 0, all that m = 1 uses) and the other.
 
-**GradDrop** (AtP*, arXiv 2403.00745): one backward pass per layer, in which no gradient passes what that layer's
-attention and MLP write, so that an effect along one way cannot cancel one along another.
+**GradDrop** (AtP*, arXiv 2403.00745), as understood from the paper: one backward pass per layer, in which that layer's
+attention and MLP let no gradient through, so that an effect along one way cannot cancel one along another. The
+magnitudes of the L passes' effects are added up for each example, divided by L - 1 (a layer's own pass finds nothing
+in it; by L for the residual stream), and averaged over examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -72,6 +74,7 @@ def backward_passes(
         InputError: a metric without a gradient.
     """
     n_layers = n_layers_of(model.cfg)
+    metrics = [_differentiable(metric) for metric in metrics]
     names = [f"blocks.{layer}.{hook}" for layer in range(n_layers)]
     dropped: int | None = None
 
@@ -104,3 +107,14 @@ def backward_passes(
                 )
             for dropped in range(n_layers) if grad_drop else (None,):
                 yield Pass(number, dropped, torch.autograd.grad(value, probes, retain_graph=True))
+
+
+def _differentiable(metric: Metric) -> Metric:
+    """Return a metric whose tensors may be part of a graph: those made under ``inference_mode`` may not, copies may."""
+    with torch.inference_mode(False):
+        copies = {
+            field.name: value.clone()
+            for field in fields(metric)
+            if isinstance(value := getattr(metric, field.name), Tensor) and value.is_inference()
+        }
+        return replace(metric, **copies) if copies else metric

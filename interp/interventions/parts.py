@@ -17,10 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from interp.interventions.cells import Site, find_site, n_layers_of
-from interp.sites import Head, parse_head
+from interp.sites import Head, as_several, parse_head
 from models.config import StackConfig
 from models.errors import InputError
 
@@ -61,18 +60,13 @@ def parse_parts(written: PartName | Sequence[PartName], cfg: StackConfig, width:
     Raises:
         InputError: another notation, a part that this model or these tokens do not have, or one given twice.
     """
-    several = [written] if _is_one(written) else written
-    parts = tuple(_parse(one, cfg, width) for one in cast(Sequence[Any], several))
+    parts = tuple(_parse(one, cfg, width) for one in as_several(written))
     if not parts:
         raise InputError("no part to ablate was given; name at least one, such as 'L5H1'")
     for i, part in enumerate(parts):
         if part in parts[:i]:
             raise InputError(f"{part} is given twice")
     return parts
-
-
-def _is_one(written: PartName | Sequence[PartName]) -> bool:
-    return isinstance(written, str) or (isinstance(written, tuple) and all(isinstance(entry, int) for entry in written))
 
 
 def _parse(written: PartName, cfg: StackConfig, width: int) -> Part:
@@ -89,7 +83,7 @@ def _parse(written: PartName, cfg: StackConfig, width: int) -> Part:
     body, at, column = text.partition("@")
     position = None
     if at:
-        if not column.isdigit():
+        if not column.isdecimal():
             raise InputError(f"{written!r}: a position is a number, as in 'L5H1@4'")
         position = _in_range("position", int(column), width, written)
     suffix = "" if position is None else f"@{position}"

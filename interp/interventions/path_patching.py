@@ -22,8 +22,9 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import whole_number
 from interp.finite import check_computed, check_model
-from interp.interventions.activation_patching import Direction, aligned
+from interp.interventions.activation_patching import Direction
 from interp.interventions.metric_result import by_metric, common_fields
 from interp.interventions.path_result import PathPatchingResult
 from interp.interventions.paths import (
@@ -34,8 +35,17 @@ from interp.interventions.paths import (
     parse_receivers,
     parse_senders,
 )
-from interp.interventions.sweep import DEFAULT_MEMORY, Progress, can_resume, is_resumable, judge, read_columns
-from interp.metrics import AnyMetric, Metric, as_metrics
+from interp.interventions.prompts import Prompts, aligned
+from interp.interventions.sweep import (
+    DEFAULT_MEMORY,
+    Progress,
+    bytes_of_logits,
+    can_resume,
+    is_resumable,
+    judge,
+    read_columns,
+)
+from interp.metrics import AnyMetric, Metric, fitting
 from models.errors import InputError
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
@@ -49,8 +59,8 @@ Carried = dict[Place, Stream]
 
 def path_patching(
     model: HookedModel,
-    clean: Int[Tensor, "batch pos"] | str | Sequence[str],
-    corrupted: Int[Tensor, "batch pos"] | str | Sequence[str],
+    clean: Prompts,
+    corrupted: Prompts,
     metric: AnyMetric | Mapping[str, AnyMetric],
     *,
     senders: SenderName | Sequence[SenderName] | None = None,
@@ -64,7 +74,7 @@ def path_patching(
     """Patch every path from a sender to a receiver, one at a time.
 
     Args:
-        model: a ``HookedDecoder`` with no hooks attached.
+        model: a ``HookedDecoder`` with no hooks attached, ours or PyTorch's own.
         clean, corrupted: prompts that go in pairs of equal token length: ids ``[batch, pos]``, a text, or texts.
         metric: one of ``interp.metrics``, a function of logits ``[batch, pos, d_vocab]``, or several by name.
         senders: heads (``L5H1``, ``5.1``, ``(5, 1)``) and MLPs (``mlp5``); by default every head.
@@ -97,7 +107,8 @@ def path_patching(
     if not is_resumable(model) or not can_resume(model):
         raise InputError(
             f"path patching runs a model's blocks one by one, and cannot on this {type(model).__name__}: it needs a "
-            "HookedDecoder with no hooks attached; load_model without backend='transformer-lens' gives one"
+            "HookedDecoder with no hooks attached, ours or PyTorch's; load_model without backend='transformer-lens' "
+            "gives one"
         )
     if direction not in get_args(Direction):
         raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")
@@ -108,10 +119,9 @@ def path_patching(
                 f"no path leads to {_label(group)}: it reads before any of the senders writes; use a later receiver "
                 "or an earlier sender"
             )
-    metrics = as_metrics(metric)
+    memory = whole_number(memory, "memory")
     pair, real = aligned(model, clean, corrupted, attention_mask)
-    for one in metrics.values():
-        one.check(pair[0], model.cfg.d_vocab)
+    metrics = fitting(metric, pair[0] if direction == "noise" else pair[1], real, model.cfg.d_vocab)
     check_model(model, *pair, real=real)
     with torch.inference_mode():
         runs = _Runs.of(model, pair, real, direction, list(metrics.values()))
@@ -232,7 +242,9 @@ def _chunks(senders: Sequence[Sender], groups: Sequence[Group], runs: _Runs, mem
     per_head = any(receiver.kind in ("q", "k", "v") for group in groups for receiver in group)
     kept = len({receiver.reads for group in groups for receiver in group})
     width = (8 + kept + (3 * cfg.n_heads if per_head else 0)) * cfg.d_model + 3 * (cfg.d_mlp or 0)
-    fit = max(1, memory // (width * runs.tokens.numel() * runs.model.W_E.element_size()))
+    size, batch = runs.model.W_E.element_size(), len(runs.tokens)
+    logits = batch * bytes_of_logits(runs.metrics, len(runs.read), cfg.d_vocab, size)
+    fit = max(1, memory // (width * runs.tokens.numel() * size + logits))
 
     def kind(sender: Sender) -> tuple[int, bool]:
         return sender.layer, sender.head is None

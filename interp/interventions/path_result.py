@@ -40,7 +40,7 @@ class PathPatchingResult(MetricResult):
         name = self.receivers[0] if receiver is None else receiver
         if name not in self.receivers:
             raise InputError(
-                f"no receiver {name!r}{nearest(name, self.receivers)}; this result has {', '.join(self.receivers)}"
+                f"no receiver {name!r}{nearest(str(name), self.receivers)}; this result has {', '.join(self.receivers)}"
             )
         grid = np.full((self.config["n_layers"], self.config["n_heads"]), np.nan)
         for sender, change in zip(self.senders, self.change(metric)[:, self.receivers.index(name)], strict=True):

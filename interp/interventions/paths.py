@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
-from interp.sites import Head, parse_head
+from interp.sites import Head, as_several, parse_head
 from models.config import StackConfig
 from models.errors import InputError
 
@@ -69,8 +69,7 @@ def parse_senders(written: SenderName | Sequence[SenderName] | None, cfg: StackC
     if written is None:
         n_layers = cast(Any, cfg).n_layers
         return [Sender(layer, head) for layer in range(n_layers) for head in range(cfg.n_heads)]
-    several = [written] if isinstance(written, (str, Head)) else list(written)
-    return _each_once([_sender(cast(SenderName, one), cfg) for one in several], "senders")
+    return _each_once([_sender(one, cfg) for one in as_several(written)], "senders")
 
 
 def _sender(written: SenderName, cfg: StackConfig) -> Sender:
@@ -85,9 +84,13 @@ def parse_receivers(written: ReceiverName | Sequence[ReceiverName], cfg: StackCo
     Raises:
         InputError: other notation, out of range, or ``logits`` beside others in a group.
     """
-    several = [written] if isinstance(written, (str, tuple)) else list(written)
+    several = [written] if isinstance(written, tuple) else as_several(written)
     groups = [
-        tuple(_each_once([_receiver(name, cfg) for name in ((one,) if isinstance(one, str) else one)], "receivers"))
+        tuple(
+            _each_once(
+                [_receiver(name, cfg) for name in (one if isinstance(one, (tuple, list)) else (one,))], "receivers"
+            )
+        )
         for one in several
     ]
     for group in groups:
@@ -99,7 +102,7 @@ def parse_receivers(written: ReceiverName | Sequence[ReceiverName], cfg: StackCo
     return _each_once(groups, "receivers")
 
 
-def _receiver(written: str, cfg: StackConfig) -> Receiver:
+def _receiver(written: object, cfg: StackConfig) -> Receiver:
     n_layers = cast(Any, cfg).n_layers
     text = written.strip() if isinstance(written, str) else ""
     if text == "logits":

@@ -7,17 +7,21 @@ mean_per_position   its mean over the reference's examples at the same column, f
 resample            its value in another example, drawn with a seed
 ==================  ===============================================================================================
 
+A pattern's replacement has no weight on keys that are padding in the example that gets it: their share goes to the
+row's other keys.
+
 Zero is the harshest and agrees least with counterfactual ablation (arXiv 2409.09951).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.interventions.cells import Site, n_layers_of
@@ -77,7 +81,7 @@ def ablation_source(
     names = [site.hook_name(layer) for layer in range(n_layers_of(model.cfg))]
     _, cache = model.run_with_cache(reference, attention_mask=reference_real, names_filter=names)
 
-    def source(layer: int) -> Tensor:
+    def replacement(layer: int) -> Tensor:
         value = cache[site.hook_name(layer)]
         if rows is not None:
             return value[rows]
@@ -89,7 +93,24 @@ def ablation_source(
             mean = _mean(value, reference_real, (0,))
         return mean.expand(batch, *value.shape[1:])
 
+    @lru_cache(maxsize=1)  # sweeps go layer by layer, and ask for one many times
+    def source(layer: int) -> Tensor:
+        value = replacement(layer)
+        return value if site.name != "pattern" or real is None else _off_padding(value, real)
+
     return source
+
+
+def _off_padding(
+    pattern: Float[Tensor, "batch head query_pos key_pos"], real: Bool[Tensor, "batch pos"]
+) -> Float[Tensor, "batch head query_pos key_pos"]:
+    """Return a pattern without weight on padded keys, its rows' sums as before.
+
+    A replacement comes from other examples, which attend where this one may have padding.
+    """
+    kept = pattern * real.to(pattern.device)[:, None, None, :]
+    before, after = pattern.sum(-1, keepdim=True), kept.sum(-1, keepdim=True)
+    return torch.where(after > 0, kept * (before / after), kept)
 
 
 def _mean(value: Tensor, real: Bool[Tensor, "reference pos"] | None, axes: tuple[int, ...]) -> Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from math import isfinite
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.checks import as_ids
 from interp.interventions.cells import find_site, n_layers_of
 from models.errors import InputError
 from models.hooks.point import HookPoint
@@ -22,8 +25,8 @@ def steer(
     model: HookedModel,
     direction: Float[Tensor, "d_model"],
     *,
-    layers: int | Sequence[int],
-    positions: int | Sequence[int] | slice | None = None,
+    layers: int | Sequence[int] | Tensor,
+    positions: int | Sequence[int] | Tensor | slice | None = None,
     site: str = "resid_pre",
     scale: float = 1.0,
 ) -> AbstractContextManager[Any]:
@@ -53,40 +56,59 @@ def steer(
     if site not in _SITES:
         raise InputError(f"site is {site!r}; a direction of the stream is added at one of {', '.join(_SITES)}")
     found = find_site(site, model.cfg)
-    if not isinstance(direction, Tensor) or direction.shape != (model.cfg.d_model,):
-        shape = tuple(direction.shape) if isinstance(direction, Tensor) else type(direction).__name__
-        raise InputError(f"direction is {shape}; expected a tensor [d_model] = ({model.cfg.d_model},)")
-    chosen = [layers] if isinstance(layers, int) else list(layers)
+    _check_direction(direction, scale, model.cfg.d_model)
+    chosen = as_ids(layers, "layers").reshape(-1).tolist()
     n_layers = n_layers_of(model.cfg)
     if not chosen or any(not 0 <= layer < n_layers for layer in chosen):
         raise InputError(f"layers is {layers!r}; this model has layers 0 to {n_layers - 1}")
-    _check_positions(positions)
+    wanted = _wanted(positions, model.cfg.n_ctx, model.device)
 
     def add(value: Float[Tensor, "batch pos d_model"], hook: HookPoint) -> Tensor:
         assert hook.positions is not None
         added = scale * direction.to(value)
-        return value + (added if positions is None else added * _at(positions, hook.positions)[..., None])
+        if wanted is None:
+            return value + added
+        return value + added * torch.isin(hook.positions, wanted.to(value.device))[..., None]
 
     return model.hooks(fwd_hooks=[(found.hook_name(layer), add) for layer in dict.fromkeys(chosen)])
 
 
-def _check_positions(positions: int | Sequence[int] | slice | None) -> None:
-    """Raise InputError on a negative position: where the sequence ends changes as it is generated."""
+def _check_direction(direction: Any, scale: Any, d_model: int) -> None:
+    if not isinstance(direction, Tensor) or direction.shape != (d_model,):
+        shape = tuple(direction.shape) if isinstance(direction, Tensor) else type(direction).__name__
+        raise InputError(f"direction is {shape}; expected a tensor [d_model] = ({d_model},)")
+    if direction.is_complex() or not bool(direction.isfinite().all()):
+        what = "complex" if direction.is_complex() else "not finite (NaN or inf)"
+        raise InputError(f"direction is {what}; expected finite real numbers")
+    number = isinstance(scale, (int, float, np.number, Tensor)) and not isinstance(scale, bool)
+    if not number or np.ndim(scale) != 0 or np.iscomplexobj(scale) or not isfinite(scale):
+        raise InputError(f"scale is {scale!r}; expected one finite number")
+
+
+def _wanted(positions: Any, n_ctx: int, device: torch.device) -> Int[Tensor, "wanted"] | None:
+    """Return the absolute positions meant, None for everywhere.
+
+    Raises InputError on a negative one (where the sequence ends changes as it is generated), one that the context
+    never reaches, or none at all.
+    """
+    if positions is None:
+        return None
     if isinstance(positions, slice):
-        given = [end for end in (positions.start, positions.stop) if end is not None]
         if positions.step not in (None, 1):
             raise InputError(f"positions is {positions}; a slice of positions takes no step")
+        start, stop = (
+            default if end is None else int(as_ids(end, "an end of positions"))
+            for end, default in ((positions.start, 0), (positions.stop, n_ctx))
+        )
+        found = torch.arange(start, max(start, min(stop, n_ctx)))
+        given = [start, stop]
     else:
-        given = [positions] if isinstance(positions, int) else list(positions or ())
-        if positions is not None and not given:
-            raise InputError("positions is empty; give at least one, or None for everywhere")
+        found = as_ids(positions, "positions").reshape(-1)
+        given = found.tolist()
     if any(position < 0 for position in given):
         raise InputError(f"positions is {positions!r}; positions are absolute, counted from 0, never from the end")
-
-
-def _at(positions: int | Sequence[int] | slice, here: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch pos"]:
-    if isinstance(positions, slice):
-        from_start = here >= (positions.start or 0)
-        return from_start if positions.stop is None else from_start & (here < positions.stop)
-    wanted = [positions] if isinstance(positions, int) else list(positions)
-    return torch.isin(here, torch.tensor(wanted, device=here.device))
+    if not len(found):
+        raise InputError(f"positions is {positions!r}, which is empty; give at least one, or None for everywhere")
+    if int(found.max()) >= n_ctx:
+        raise InputError(f"positions is {positions!r}; this model's context has positions 0 to {n_ctx - 1}")
+    return found.to(device)

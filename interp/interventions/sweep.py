@@ -57,8 +57,14 @@ def is_resumable(model: HookedModel) -> TypeGuard[ResumableModel]:
 
 
 def can_resume(model: HookedModel) -> TypeGuard[ResumableModel]:
-    """Return whether the model can be entered halfway, and nothing is attached that would be passed by."""
-    return is_resumable(model) and not any(point.in_use for point in model.hook_dict.values())
+    """Return whether the model can be entered halfway, and nothing is attached that would be passed by.
+
+    What may be attached is ours (hook points) or PyTorch's (``register_forward_hook`` on the model or a part of it).
+    """
+    if not is_resumable(model) or any(point.in_use for point in model.hook_dict.values()):
+        return False
+    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def read_columns(
@@ -178,17 +184,16 @@ def _chunks(
     cfg, size = entrances.model.cfg, entrances.model.W_E.element_size()
     width, n_read = entrances.width, len(entrances.base.read)
     shared = 0 if cfg.d_mlp is None else 4 * MLP_CHUNK * cfg.d_mlp * size
-    full = any(metric.vocabulary() is None for metric in metrics)
+    logits = bytes_of_logits(metrics, n_read, cfg.d_vocab, size)
     heads_width, kv_width = cfg.n_heads * cfg.d_head, cfg.n_kv_heads * cfg.d_head
 
     def bytes_of(cell: Cell) -> int:
         own = width - entrances.start(cell)
         stream = own * (6 * cfg.d_model + 4 * heads_width + 2 * width)
         keys = 6 * width * kv_width
-        logits = 4 * n_read * cfg.d_vocab if full else 0
         # per head and token, beside that: rows of the pattern, or of results
         heads = {"pattern": 4 * width, "result": 3 * cfg.d_model}.get(entrances.site, 0) * own * cfg.n_heads
-        return batch * size * (stream + keys + heads + logits)
+        return batch * (size * (stream + keys + heads) + logits)
 
     chunks: list[list[Cell]] = []
     room = wide = 0
@@ -201,6 +206,17 @@ def _chunks(
         room -= needed
         wide -= tokens
     return chunks
+
+
+def bytes_of_logits(metrics: Sequence[Metric], n_read: int, d_vocab: int, size: int) -> int:
+    """Return the bytes that judging one example takes where a metric reads the whole vocabulary.
+
+    That is four times its logits in float32 or wider (themselves, their log-softmax and two steps of a formula), and
+    narrower ones beside them; ``size`` is the bytes of one of the model's numbers.
+    """
+    if all(metric.vocabulary() is not None for metric in metrics):
+        return 0
+    return n_read * d_vocab * (4 * size if size >= 4 else 4 * 4 + size)
 
 
 def naive_sweep(

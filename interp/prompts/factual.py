@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from interp.checks import whole_number
 from interp.prompts.pairs import PromptBatch, PromptPair, prompt_batch, single_token, single_tokens
 from models.errors import InputError
 from models.protocol import HookedModel
@@ -61,14 +62,18 @@ def factual_prompts(
     """
     if template.count("{subject}") != 1:
         raise InputError(f"template {template!r} must have the field {{subject}} once")
-    known = {f" {subject.strip()}": f" {answer.strip()}" for subject, answer in (facts or CAPITALS).items()}
+    n, seed = whole_number(n, "n", 1), whole_number(seed, "seed")
+    if facts is not None and not isinstance(facts, Mapping):
+        raise InputError(f"facts is a {type(facts).__name__}; expected a mapping, subject -> answer")
+    written = CAPITALS if facts is None else facts
+    known = {f" {subject.strip()}": f" {answer.strip()}" for subject, answer in written.items()}
     if facts is None:
         words = set(single_tokens(model, [*known, *known.values()]))
         known = {subject: answer for subject, answer in known.items() if {subject, answer} <= words}
     else:
         for word in (*known, *known.values()):
             single_token(model, word)
-    if not 1 <= n <= len(known) or len(known) < 2:
+    if n > len(known) or len(known) < 2:
         raise InputError(
             f"{n} pairs need {max(n, 2)} facts whose words are single tokens; this model has {len(known)}: give others "
             "with facts={...}, or fewer pairs"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from interp.checks import whole_number
 from interp.prompts.pairs import PromptBatch, PromptPair, encoded, prompt_batch
 from models.errors import InputError
 from models.protocol import HookedModel
@@ -35,8 +36,7 @@ def greater_than_prompts(model: HookedModel, n: int = 8, *, seed: int = 0) -> Pr
     Raises:
         InputError: a tokenizer that gives years no unit to compare.
     """
-    if n < 1:
-        raise InputError(f"n is {n}; expected at least 1")
+    n, seed = whole_number(n, "n", 1), whole_number(seed, "seed")
     values, texts = _units(model)
     earliest = min(values, key=lambda year: (values[year], year))
     possible = sorted({value for value in values.values() if value > values[earliest]})

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from interp.checks import whole_number
 from interp.prompts.pairs import PromptBatch, PromptPair, prompt_batch, single_token, single_tokens
 from models.errors import InputError
 from models.protocol import HookedModel
@@ -62,8 +63,10 @@ def ioi_prompts(
     """
     if corruption not in get_args(Corruption):
         raise InputError(f"corruption is {corruption!r}; expected 'flip' or 'abc'")
-    if n < 1:
-        raise InputError(f"n is {n}; expected at least 1")
+    n, seed = whole_number(n, "n", 1), whole_number(seed, "seed")
+    for what, given in (("names", names), ("templates", templates)):
+        if isinstance(given, str):
+            raise InputError(f"{what} is the text {given!r}; expected a list of texts: {what}=[{given!r}]")
     if not templates:
         raise InputError("no templates were given")
     for template in templates:
@@ -103,7 +106,10 @@ def _usable_names(model: HookedModel, names: Sequence[str] | None, least: int) -
 
 
 def _check_template(template: str) -> None:
-    fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise InputError(f"template {template!r} cannot be read: {error}; write '{{{{' for a brace itself") from None
     unknown = sorted(set(fields) - {*_FIELDS, "place", "object"})
     if sorted(name for name in fields if name in _FIELDS) != sorted(_FIELDS) or unknown:
         raise InputError(

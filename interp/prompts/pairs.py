@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from interp.checks import as_ids
 from interp.metrics import LogitDifference
 from models.errors import InputError, TokenizerMissing
 from models.protocol import HookedModel
@@ -62,12 +63,20 @@ class PromptBatch:
     about: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("clean", "corrupted", "answer", "wrong"):
+            object.__setattr__(self, name, as_ids(getattr(self, name), name))
+        if self.clean.ndim != 2 or 0 in self.clean.shape:
+            raise InputError(f"clean has shape {tuple(self.clean.shape)}; expected ids [batch, pos], neither of them 0")
         if self.clean.shape != self.corrupted.shape:
             raise InputError(
                 f"clean has shape {tuple(self.clean.shape)} and corrupted {tuple(self.corrupted.shape)}; they go in "
                 "pairs of equal length"
             )
         batch, width = self.clean.shape
+        for name, ids in (("answer", self.answer), ("wrong", self.wrong)):
+            if ids.shape != (batch,):
+                raise InputError(f"{name} has shape {tuple(ids.shape)}; expected one id per pair, [{batch}]")
+        self._check_mask()
         differs = self.clean != self.corrupted
         if self.attention_mask is not None:
             differs = differs & self.attention_mask
@@ -76,11 +85,26 @@ class PromptBatch:
         if (self.answer == self.wrong).any():
             pair = int((self.answer == self.wrong).nonzero()[0])
             raise InputError(f"answer and wrong answer are the same token in pair {pair}")
-        for label, columns in self.positions.items():
+        columns_of = {name: as_ids(columns, f"positions of {name!r}") for name, columns in self.positions.items()}
+        object.__setattr__(self, "positions", columns_of)
+        for label, columns in columns_of.items():
             if columns.shape != (batch,) or int(columns.min()) < 0 or int(columns.max()) >= width:
                 raise InputError(
                     f"the positions of {label!r} are {columns.tolist()}; expected {batch} of 0 to {width - 1}"
                 )
+
+    def _check_mask(self) -> None:
+        mask = self.attention_mask
+        if mask is None:
+            return
+        fits = isinstance(mask, Tensor) and mask.shape == self.clean.shape
+        if not fits or not bool(((mask == 0) | (mask == 1)).all()):
+            shown = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+            raise InputError(
+                f"attention_mask is {shown}; expected True at real tokens and False at padding, "
+                f"{tuple(self.clean.shape)}"
+            )
+        object.__setattr__(self, "attention_mask", mask.bool())
 
     def __len__(self) -> int:
         return len(self.clean)

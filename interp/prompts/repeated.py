@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from interp.checks import whole_number
 from interp.prompts.pairs import PromptBatch
 from interp.prompts.random_tokens import bos_of, ordinary_ids
 from models.errors import InputError
@@ -50,11 +51,10 @@ def repeated_token_prompts(
     """
     ids, bos = ordinary_ids(model), bos_of(model)
     lead = [] if bos is None else [bos]
-    again = length // 2
     if corruption not in get_args(Corruption):
         raise InputError(f"corruption is {corruption!r}; expected 'answer' or 'cue'")
-    if n < 1 or length < 6:
-        raise InputError(f"n is {n} and length {length}; expected at least 1 pair and 6 tokens")
+    n, length, seed = whole_number(n, "n", 1), whole_number(length, "length", 6), whole_number(seed, "seed")
+    again = length // 2
     if length + 1 > len(ids):
         raise InputError(
             f"{length} distinct tokens and one to exchange need {length + 1} ordinary tokens; this vocabulary has "

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from analyses import ablation
 from analyses.ablation import NOTATION
 from analyses.cell_table import cell_name
 from analyses.command import run
@@ -168,6 +170,64 @@ def test_an_interrupt_writes_what_is_finished(name, untrained, tmp_path, capsys,
     finished = [row for row in values["cells"] if row["change"] is not None]
     assert 0 < len(finished) < 8
     assert "the finished cells are kept" in " ".join(capsys.readouterr().out.split())
+
+
+EDGES = ("--site", "pattern", "--over", "layer,head,dest_pos,src_pos", *PAIR, "--report")
+
+
+@pytest.mark.parametrize("name", ["patching", "ablation"])
+def test_a_grid_of_four_axes_is_written_and_said_to_have_no_figure(name, untrained, tmp_path, capsys):
+    flags = ("--method", "zero") if name == "ablation" else ()
+    assert analyse(name, "--model", untrained, "--out", tmp_path, *EDGES, *flags) == 0
+    values = read(tmp_path / f"{name}.json")
+    assert len(values["cells"]) == 2 * 4 * 10 * 10
+    assert f"{name}_cells.png" not in values["figures"]
+    assert [note for note in values["not_drawn"] if note.startswith(f"no {name}_cells.png: a grid")]
+    assert "does not fit on a page" in " ".join(capsys.readouterr().out.split())
+    written = {file.name for file in tmp_path.iterdir()}
+    assert {f"{name}.json", *values["figures"]} <= written <= {f"{name}.json", f"{name}.html", *values["figures"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("patching", "interp.interventions.attribution_patching"),
+        ("ablation", "interp.interventions.ablate"),
+        ("patching", "interp.interventions.PatchingResult.plot"),
+        ("ablation", "interp.interventions.JointAblation.plot"),
+        ("patching", "interp.report.write_report"),
+    ],
+)
+def test_an_interrupt_after_the_sweep_keeps_its_cells(name, where, untrained, tmp_path, capsys, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    assert analyse(name, "--model", untrained, "--out", tmp_path, "--n", 2, "--report") == 1
+    values = read(tmp_path / f"{name}.json")
+    assert len(values["cells"]) == 8
+    assert all(row["change"] is not None for row in values["cells"])
+    assert "it was interrupted" in " ".join(capsys.readouterr().out.split())
+    assert {f"{name}.json", *values["figures"]} <= {file.name for file in tmp_path.iterdir()}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_an_earlier_run_drew_goes_with_its_record(untrained, tmp_path):
+    call = ("ablation", "--model", untrained, "--out", tmp_path, "--n", 2)
+    analyse(*call, "--report")
+    assert {"ablation_joint.png", "ablation.html"} <= {file.name for file in tmp_path.iterdir()}
+    (tmp_path / "ablation_mine.txt").write_text("")
+    analyse(*call, "--site", "v")
+    assert {file.name for file in tmp_path.iterdir()} == {"ablation.json", "ablation_cells.png", "ablation_mine.txt"}
+
+
+@pytest.mark.parametrize(
+    ("together", "singles", "meaning"),
+    [(-3.0, -2.0, "stand in"), (-1.0, -2.0, "in sequence"), (3.0, -2.0, "of opposite sign"), (0.0, 0.0, "in sequence")],
+)
+def test_what_a_joint_change_means_depends_on_its_sign(together, singles, meaning):
+    joint = SimpleNamespace(joint_change=lambda: together, sum_of_singles=lambda: singles, parts=("L0H0", "L0H1"))
+    assert meaning in ablation._said(joint)[0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -41,6 +42,30 @@ def test_other_files_stay_and_ours_are_replaced(tmp_path):
     with staged(tmp_path) as folder:
         (folder / "a.json").write_text("new")
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"notes.txt": "mine", "a.json": "new"}
+
+
+def test_what_an_earlier_record_was_shown_with_goes_when_it_is_replaced(tmp_path):
+    record = {"analysis": "a", "figures": ["a_cells.png", "a_joint.png", "../a_up.png", "mine.png", 3]}
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    for name in ("a_cells.png", "a_joint.png", "a.html", "a_notes.txt", "mine.png", "b.html", "b_cells.png"):
+        (tmp_path / name).write_text("old")
+    (tmp_path.parent / "a_up.png").write_text("elsewhere")
+    with staged(tmp_path) as folder:
+        (folder / "a.json").write_text("{}")
+        (folder / "a_cells.png").write_text("new")
+    kept = {file.name for file in tmp_path.iterdir()}
+    assert kept == {"a.json", "a_cells.png", "a_notes.txt", "mine.png", "b.html", "b_cells.png"}
+    assert (tmp_path / "a_cells.png").read_text() == "new"
+    assert (tmp_path.parent / "a_up.png").exists()
+
+
+@pytest.mark.parametrize("old", ["[]", "{}", "not JSON", '{"analysis": "a", "figures": "a_cells.png"}'])
+def test_a_file_that_is_no_record_names_no_figures(tmp_path, old):
+    for name, text in (("a.json", old), ("a_cells.png", "old")):
+        (tmp_path / name).write_text(text)
+    with staged(tmp_path) as folder:
+        (folder / "a.json").write_text("{}")
+    assert {file.name for file in tmp_path.iterdir()} == {"a.json", "a_cells.png"}
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +22,7 @@ from interp.metrics import (
     Rank,
     as_metric,
     as_metrics,
+    fitting,
     recovered_fraction,
 )
 from models.errors import InputError
@@ -141,6 +145,7 @@ def test_several_metrics_are_named():
         (Probability([1, 2]), "probability has answers for 2 examples"),
         (Logit(7), "logit names token 7; this vocabulary is 0 to 6"),
         (Rank(-1), "rank names token -1"),
+        (KL(None), "kl's reference is NoneType; expected logits"),
         (KL(REFERENCE[:2]), r"reference has shape \(2, 7\); expected \[batch, d_vocab\] = \(3, 7\)"),
         (Loss(TOKENS[:, 1:]), r"loss predicts tokens of shape \(3, 4\); the run's are \(3, 5\)"),
         (Loss(TOKENS, LEFT[:2]), r"a mask of shape \(2, 5\)"),
@@ -155,6 +160,100 @@ def test_what_does_not_fit_the_batch_is_refused(metric, message):
 def test_answers_and_wrong_answers_go_in_pairs():
     with pytest.raises(InputError, match="3 answers and 2 wrong answers"):
         LogitDifference([1, 2, 3], [0, 1]).check(TOKENS, D_VOCAB)
+
+
+@pytest.mark.parametrize("given", [3.9, True, "a", None, [1.5, 2, 3], torch.tensor([1.0]), float("nan")])
+@pytest.mark.parametrize("make", [Logit, Probability, lambda answer: LogitDifference(answer, 5)])
+def test_what_is_no_id_is_no_answer(make, given):
+    with pytest.raises(InputError, match="an answer"):
+        make(given)
+
+
+def test_an_answer_is_not_its_own_wrong_answer():
+    with pytest.raises(InputError, match="the same token, 3, in example 1"):
+        LogitDifference([1, 3], 3)
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_loss_never_counts_the_runs_padding(padding):
+    real = MASKS[padding]
+    found = Loss(TOKENS).of_logits(LOGITS, real)
+    torch.testing.assert_close(found, Loss(TOKENS, real).of_logits(LOGITS, real))
+    other = torch.where(real, TOKENS, (TOKENS + 1) % D_VOCAB)
+    torch.testing.assert_close(Loss(other).of_logits(LOGITS, real), found)
+    fewer = torch.ones_like(real)
+    fewer[1, 3] = False
+    both = Loss(TOKENS, fewer).of_logits(LOGITS, real)
+    torch.testing.assert_close(both, Loss(TOKENS, fewer & real).of_logits(LOGITS, None))
+
+
+def test_loss_takes_lists_and_refuses_ids_that_are_not_there():
+    torch.testing.assert_close(Loss(TOKENS.tolist()).of_logits(LOGITS), Loss(TOKENS).of_logits(LOGITS))
+    with pytest.raises(InputError, match=r"loss predicts ids from .*; this vocabulary is 0 to 6"):
+        Loss(TOKENS + 5).check(TOKENS, D_VOCAB)
+    with pytest.raises(InputError, match="loss's tokens: got a tensor of"):
+        Loss(TOKENS.float())
+
+
+@dataclass(frozen=True, eq=False)
+class At(Metric):
+    name: ClassVar[str] = "at"
+    unit: ClassVar[str] = "logits"
+    where: Any = None
+
+    def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        return self.where
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return logits[..., 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (torch.full((3, 1), -1), "at.positions returned columns -1 to -1; expected integers .* of 0 to 4, batch 3"),
+        (torch.full((3, 1), 5), "returned columns 5 to 5"),
+        (torch.zeros(3, 0, dtype=torch.long), r"returned shape \(3, 0\)"),
+        (torch.zeros(3, dtype=torch.long), r"returned shape \(3,\)"),
+        (torch.zeros(2, 1, dtype=torch.long), r"returned shape \(2, 1\)"),
+        (torch.zeros(3, 1), "returned a tensor of torch.float32"),
+        (4, "returned a int"),
+    ],
+)
+def test_columns_that_are_not_there_are_not_read(where, message):
+    with pytest.raises(InputError, match=message):
+        fitting(At(where), TOKENS, None, D_VOCAB)
+    assert list(fitting(At(torch.tensor([[0], [4], [2]])), TOKENS, None, D_VOCAB)) == ["at"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "the metric returned a NoneType; expected one real number per example"),
+        ("x", "the metric returned a str"),
+        (1j, "the metric returned complex numbers"),
+        (torch.ones(3) + 1j, "complex numbers"),
+    ],
+)
+def test_a_function_returns_real_numbers(returned, message):
+    with pytest.raises(InputError, match=message):
+        as_metric(lambda logits: returned).of_logits(LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (1, "1 names a metric; expected text"),
+        ("", "'' names a metric"),
+        *(
+            (taken, "like a column of every result's table")
+            for taken in ("change", "p_value", "layer", "src_pos", "part")
+        ),
+    ],
+)
+def test_metrics_have_names_of_their_own(name, message):
+    with pytest.raises(InputError, match=message):
+        as_metrics({name: Logit(1)})
 
 
 @pytest.mark.parametrize(("given", "shown"), [(Probability, "Probability"), ("logit", "str"), (3, "int")])

@@ -244,6 +244,27 @@ def test_ids_that_do_not_go_together_are_refused() -> None:
         PromptBatch(clean, corrupted, one, two, {}, torch.tensor([[True, False]]))
 
 
+def test_every_pair_has_one_answer_and_one_wrong_answer() -> None:
+    clean, corrupted = torch.tensor([[3, 4], [5, 6]]), torch.tensor([[3, 7], [5, 8]])
+    rest = {"wrong": torch.tensor([1, 2]), "positions": {}}
+    for answer, message in (
+        (torch.tensor([3]), r"answer has shape \(1,\); expected one id per pair, \[2\]"),
+        (torch.tensor(3), r"answer has shape \(\)"),
+        (torch.tensor([3, 4, 5]), r"answer has shape \(3,\)"),
+        (torch.tensor([1.5, 2.0]), "answer: got a tensor of"),
+    ):
+        with pytest.raises(InputError, match=message):
+            PromptBatch(clean, corrupted, answer=answer, **rest)
+    for mask in (torch.ones(2, 3), [[True, True]] * 2, torch.full((2, 2), 0.5)):
+        with pytest.raises(InputError, match="expected True at real tokens and False at padding"):
+            PromptBatch(clean, corrupted, torch.tensor([3, 4]), attention_mask=mask, **rest)
+    with pytest.raises(InputError, match="neither of them 0"):
+        PromptBatch(clean[:0], corrupted[:0], answer=[], **rest)
+    lists = PromptBatch(clean.tolist(), corrupted.tolist(), [3, 4], [1, 2], {"end": [1, 1]}, torch.ones(2, 2))
+    assert lists.positions["end"].tolist() == [1, 1]
+    assert lists.attention_mask.dtype == torch.bool
+
+
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
@@ -253,13 +274,24 @@ def test_ids_that_do_not_go_together_are_refused() -> None:
         (ioi_prompts, {"corruption": "noise"}, "corruption is 'noise'"),
         (ioi_prompts, {"n": 0}, "n is 0"),
         (ioi_prompts, {"templates": []}, "no templates"),
+        (ioi_prompts, {"names": "Mary"}, r"names is the text 'Mary'; expected a list of texts: names=\['Mary'\]"),
+        (ioi_prompts, {"templates": "{first}"}, "templates is the text"),
+        (ioi_prompts, {"templates": ["{first}{second}{subject} {"]}, "cannot be read: Single '{'"),
+        *(
+            (make, {"n": n}, "n is .*; expected a whole number, at least 1")
+            for make in (ioi_prompts, factual_prompts, greater_than_prompts, repeated_token_prompts)
+            for n in (2.5, "3", True)
+        ),
+        (ioi_prompts, {"seed": -1}, "seed is -1; expected a whole number"),
+        (factual_prompts, {"n": 1, "facts": {}}, "1 pairs need 2 facts.*this model has 0"),
+        (factual_prompts, {"facts": ["Mary"]}, "facts is a list; expected a mapping"),
         (ioi_prompts, {"templates": ["{first} met{second}"]}, "expected 'first', 'second' and 'subject', each once"),
         (ioi_prompts, {"templates": ["{first}{second}{subject}{verb}"]}, "nothing else but 'place' and 'object'"),
         (factual_prompts, {"n": 4}, "4 pairs need 4 facts.*this model has 3"),
         (factual_prompts, {"template": "The capital is"}, "must have the field {subject} once"),
         (factual_prompts, {"facts": {"Mary": "Zoe"}}, "' Zoe' is 4 tokens"),
         (greater_than_prompts, {"n": 0}, "n is 0"),
-        (repeated_token_prompts, {"length": 3}, "length 3; expected at least 1 pair and 6 tokens"),
+        (repeated_token_prompts, {"length": 3}, "length is 3; expected a whole number, at least 6"),
         (repeated_token_prompts, {"corruption": "abc"}, "corruption is 'abc'; expected 'answer' or 'cue'"),
         (repeated_token_prompts, {"length": 50}, "76 tokens, but n_ctx is 64: use length 42"),
         (repeated_token_prompts, {"length": 400}, "need 401 ordinary tokens"),

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from interp.statistics import bootstrap_interval, change_p_values, holm
+from models.errors import InputError
 
 
 def test_each_cell_is_a_paired_t_test_corrected_over_the_cells_that_change() -> None:
@@ -18,10 +19,50 @@ def test_each_cell_is_a_paired_t_test_corrected_over_the_cells_that_change() -> 
     np.testing.assert_allclose(change_p_values(values, before).ravel(), wanted)
 
 
-def test_rounding_is_no_change_and_a_change_without_spread_is_certain() -> None:
-    before = np.array([3.0, -2.0])
-    values = np.stack([before + 1e-6, before + 1.0], axis=1)
-    assert change_p_values(values, before).tolist() == [1.0, 0.0]
+def test_rounding_is_no_change_and_a_change_without_spread_tells_nothing() -> None:
+    before = np.array([3.0, -2.0, 1.0])
+    spread = before + np.array([1.0, 1.01, 1.02])
+    values = np.stack([before + 1e-6, before + 1.0, before + 1.0 + 1e-7 * before, spread], axis=1)
+    p = change_p_values(values, before)
+    assert p[:3].tolist() == [1.0, 1.0, 1.0]
+    assert p[3] == pytest.approx(3 * stats.ttest_rel(spread, before).pvalue), "corrected over all three that change"
+
+
+def test_metrics_of_few_values_name_no_cell_of_noise_from_three_examples() -> None:
+    rng = np.random.default_rng(4)
+    cells = rng.choice([-1.0, 0.0, 1.0], size=(300, 3, 30))
+    assert np.mean([change_p_values(one, np.zeros(3)).min() < 0.05 for one in cells]) <= 0.05
+
+
+@pytest.mark.parametrize(("n", "least", "most"), [(3, 0.70, 0.79), (8, 0.93, 0.96), (20, 0.935, 0.965)])
+def test_intervals_cover_the_mean_as_often_as_the_module_says(n: int, least: float, most: float) -> None:
+    scores = np.random.default_rng(5).normal(size=(n, 3000))
+    low, high = bootstrap_interval(scores, seed=0)
+    assert least <= np.mean((low <= 0) & (high >= 0)) <= most
+
+
+def test_the_ends_are_the_quantiles_of_the_expanded_interval() -> None:
+    scores = np.random.default_rng(6).normal(size=8)
+    tail = stats.norm.cdf(-np.sqrt(8 / 7) * stats.t.ppf(0.95, 7))
+    draws = np.random.default_rng(2).multinomial(8, np.full(8, 1 / 8), size=2000)
+    means = np.array([np.repeat(scores, draw).mean() for draw in draws])
+    ends = bootstrap_interval(scores[:, None], seed=2, level=0.9)
+    np.testing.assert_allclose(np.ravel(ends), np.quantile(means, [tail, 1 - tail]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"level": level}, "expected a share between 0 and 1")
+            for level in (0, 1, 95, -0.5, float("nan"), "x", True)
+        ),
+        *(({"seed": seed}, "expected a whole number, at least 0") for seed in (-1, 1.5, None, True)),
+    ],
+)
+def test_levels_and_seeds_are_checked(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        bootstrap_interval(np.zeros((3, 2)), **({"seed": 0} | options))
 
 
 def test_unfinished_cells_stay_unfinished_and_count_for_nothing() -> None:

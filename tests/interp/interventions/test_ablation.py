@@ -43,8 +43,21 @@ def by_hand(cache: dict[str, Tensor], method: str, real: Tensor | None) -> dict[
                 rows = [value[i, column] for i in range(n) if kept[i][column]]
                 columns.append(sum(rows) / len(rows))
             new = torch.stack(columns).expand_as(value).clone()
-        instead[name] = new.transpose(1, 2) if name.endswith("hook_pattern") else new
+        instead[name] = off_padding(new.transpose(1, 2), real) if name.endswith("hook_pattern") else new
     return instead
+
+
+def off_padding(pattern: Tensor, real: Tensor | None) -> Tensor:
+    """Return a pattern in which each row's weight on padded keys has gone to its other keys, a row at a time."""
+    new = pattern.clone()
+    for i, head, query in np.ndindex(*pattern.shape[:3]):
+        row = new[i, head, query]
+        padded = [key for key in range(len(row)) if real is not None and not real[i, key]]
+        total = float(row.sum())
+        row[padded] = 0
+        if padded and float(row.sum()) > 0:
+            row *= total / float(row.sum())
+    return new
 
 
 def patterns(cache: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -178,6 +191,43 @@ def test_resampling_takes_another_examples_activation_by_seed():
 def test_resampling_never_draws_padding():
     setup = make_setup(ARCHITECTURES["gpt2"], "left")  # the first example begins with padding
     assert all(j != 0 for i, j in resampled_rows(setup, 0) if i != 0)
+
+
+def repadded(setup: Setup) -> Tensor:
+    """Return the clean prompts with other ids under the mask."""
+    return torch.where(setup.real, setup.clean, (setup.clean + 1) % setup.model.cfg.d_vocab)
+
+
+@pytest.mark.parametrize("method", ["resample", "mean_per_position"])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_ids_under_the_mask_change_nothing(method, foreign):
+    setup = make_setup(ARCHITECTURES["llama-window"], "left")
+    model = Foreign(setup.model) if foreign else setup.model
+    for site in sites_of(setup.model.cfg):
+        over = ("layer", *(axis for axis in site.axes if axis in ("head", "src_pos")))
+        first, second = (
+            ablation_sweep(model, tokens, METRIC, site=site.name, over=over, method=method, attention_mask=setup.real)
+            for tokens in (setup.clean, repadded(setup))
+        )
+        assert first.resumed != foreign
+        np.testing.assert_allclose(
+            first.values["logit_difference"], second.values["logit_difference"], atol=1e-9, err_msg=site.name
+        )
+
+
+def test_resampled_patterns_keep_their_rows_sums_without_padded_keys():
+    setup = make_setup(ARCHITECTURES["gpt2"], "left")
+    found = ablation_sweep(
+        setup.model, setup.clean, METRIC, site="pattern", method="resample", attention_mask=setup.real,
+        over=("layer", "head"), seed=1,
+    )  # fmt: skip
+    cache, rng = setup.cached(setup.clean), np.random.default_rng(1)
+    rows = [int(rng.choice(others)) for others in ([1, 2], [2], [1])]  # the first example has padding to offer
+    instead = {name: off_padding(value[rows], setup.real) for name, value in patterns(cache).items()}
+    wanted = oracle.sweep(
+        setup.model, setup.clean, instead, "pattern", ("layer", "head"), setup.logit_difference, real=setup.real
+    )
+    np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
 
 
 def test_a_foreign_model_is_ablated_by_whole_runs():

@@ -9,7 +9,7 @@ import torch
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.attribution_patching import attribution_patching
 from interp.interventions.attribution_result import AttributionResult
-from interp.metrics import KL, LogitDifference, LogProbability, Rank
+from interp.metrics import KL, LogitDifference, LogProbability, Loss, Rank
 from models import HookedDecoder
 from models.errors import InputError
 from tests.configurations import CONFIGS, random_model, random_tokens
@@ -307,3 +307,27 @@ def test_grad_drop_needs_two_layers() -> None:
     model = random_model(CONFIGS["one-layer-one-head"])
     with pytest.raises(InputError, match="leaves out one layer at a time"):
         attribution_patching(model, *prompts(model), METRIC, grad_drop=True)
+
+
+@pytest.mark.parametrize("ig_steps", [1, 2])
+def test_tensors_made_under_inference_mode_attribute_as_others(ig_steps: int) -> None:
+    model = random_model(CONFIGS["llama"])
+    clean, corrupted = prompts(model)
+    real = torch.tensor([[False, True, True, True], [True] * 4])
+
+    def attributed(pair: tuple[torch.Tensor, torch.Tensor], mask: torch.Tensor, answers: torch.Tensor) -> list:
+        metrics = {"p": LogProbability(answers), "loss": Loss(pair[1], mask), "kl": KL(torch.ones(2, 11).double())}
+        return list(attribution_patching(model, *pair, metrics, attention_mask=mask, ig_steps=ig_steps).values.values())
+
+    wanted = attributed((clean, corrupted), real, torch.tensor([3, 4]))
+    with torch.inference_mode():
+        inside = (clean.clone(), corrupted.clone()), real.clone(), torch.tensor([3, 4])
+        np.testing.assert_allclose(attributed(*inside), wanted)
+    np.testing.assert_allclose(attributed(*inside), wanted)
+
+
+@pytest.mark.parametrize("ig_steps", [0, 2.5, "2", True])
+def test_steps_are_counted(ig_steps: object) -> None:
+    model = random_model(CONFIGS["llama"])
+    with pytest.raises(InputError, match=r"ig_steps is .*; expected a whole number, at least 1"):
+        attribution_patching(model, *prompts(model), METRIC, ig_steps=ig_steps)

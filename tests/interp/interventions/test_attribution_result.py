@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.attribution_patching import attribution_patching
 from interp.interventions.attribution_result import AttributionComparison, AttributionResult, compared
-from interp.metrics import LogProbability
+from interp.metrics import LogitDifference, LogProbability
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
 from tests.configurations import CONFIGS, random_model
@@ -31,7 +34,7 @@ def test_comparison_of_known_numbers(tmp_path) -> None:
     assert {text.get_text() for text in figure.axes[0].texts} == {"a", "b", "c", "d"}
     (points,) = (line for line in figure.axes[0].lines if line.get_marker() == ".")
     np.testing.assert_array_equal(points.get_xydata(), np.stack([exact.ravel(), estimated.ravel()], axis=1))
-    for bad, message in ((0, "k is 0; expected 1 to 4"), (5, "k is 5")):
+    for bad, message in ((0, "k is 0; expected a whole number, 1 to 4"), (5, "k is 5")):
         with pytest.raises(InputError, match=message):
             compared(estimated, exact, metric="m", unit="", cells=("a", "b", "c", "d"), title="t", k=bad)
     with pytest.raises(InputError, match="every cell has the same exact effect, 1"):
@@ -77,3 +80,46 @@ def test_a_config_with_mlps_and_norms_is_only_estimated() -> None:
     comparison = attribution_patching(model, *prompts(model), METRIC).compare(exact)
     assert comparison.spearman > 0.9
     assert not np.array_equal(comparison.estimated, comparison.exact)
+
+
+def test_another_sweep_is_named_before_it_is_compared() -> None:
+    model = random_model(CONFIGS["llama"])
+    pair = prompts(model)
+    estimated = attribution_patching(model, *pair, METRIC)
+    exact = activation_patching(model, *pair, METRIC, site="z", over=("layer", "head"))
+    with pytest.raises(InputError, match="got a AttributionResult; compare with the PatchingResult"):
+        estimated.compare(estimated)
+    other = activation_patching(model, *pair, LogitDifference(1, 2), site="z", over=("layer", "head"))
+    with pytest.raises(
+        InputError, match=r"logit_difference on the (clean|corrupted) run is .* here and .* there, so that it is"
+    ):
+        estimated.compare(other)
+    masked = activation_patching(
+        model, *pair, METRIC, site="z", over=("layer", "head"),
+        attention_mask=torch.tensor([[False, True, True, True]] * 2),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="not the same metric or mask"):
+        estimated.compare(masked)
+    for k in (2.5, "x", True, 0, 9):
+        with pytest.raises(InputError, match=r"k is .*; expected a whole number, 1 to 8 \(the number of cells\)"):
+            estimated.compare(exact, k=k)
+
+
+def test_other_groups_and_unfinished_cells_are_refused() -> None:
+    model = random_model(CONFIGS["llama"])
+    options = {"site": "mlp_post", "over": ("layer", "neuron")}
+    estimated = attribution_patching(model, *prompts(model), METRIC, neuron_groups=3, **options)
+    exact = activation_patching(model, *prompts(model), METRIC, neuron_groups=4, **options)
+    with pytest.raises(InputError, match=r"the grids are \(2, 3\) here and \(2, 4\) there"):
+        estimated.compare(exact)
+    with_nan = activation_patching(model, *prompts(model), METRIC, neuron_groups=3, **options)
+    values = with_nan.values["logit_difference"].copy()
+    values[0, 0] = np.nan
+    with pytest.raises(InputError, match="logit_difference is NaN in some cells"):
+        estimated.compare(replace(with_nan, values={"logit_difference": values}))
+
+
+def test_half_precision_is_the_same_sweep() -> None:
+    model = random_model(CONFIGS["llama"], dtype=torch.bfloat16)
+    exact = activation_patching(model, *prompts(model), METRIC, site="z", over=("layer", "head"))
+    assert attribution_patching(model, *prompts(model), METRIC).compare(exact).k == 4

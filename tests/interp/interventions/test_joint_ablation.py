@@ -9,6 +9,7 @@ from torch import Tensor
 
 from interp.interventions.ablation import ablate, ablation_sweep
 from interp.metrics import LogitDifference
+from models import EncoderDecoderConfig, HookedEncoderDecoder
 from models.errors import InputError
 from tests.interp.interventions.setups import ANSWER, ARCHITECTURES, WRONG, Setup, make_setup
 from tests.interp.interventions.test_ablation import by_hand, patterns
@@ -125,12 +126,36 @@ def test_a_set_with_frozen_attention_and_with_renormalised_edges():
         ("head 3", "is not a part; write a head 'L5H1'"),
         (["L0H0", "0.0"], "L0H0 is given twice"),
         ([], "no part to ablate was given"),
+        ("L0H0@²", "a position is a number"),
+        (5, "5 names no part of a model"),
     ],
 )
 def test_parts_that_are_not_there_are_refused(what, message):
     setup = make_setup(ARCHITECTURES["gpt2"])
     with pytest.raises(InputError, match=message):
         ablate(setup.model, setup.clean, METRIC, what)
+
+
+@pytest.mark.parametrize("method", ["zero", "resample"])
+def test_an_edge_onto_padding_is_refused(method):
+    setup = make_setup(ARCHITECTURES["gpt2"], "left")
+    call = {"method": method, "attention_mask": setup.real}
+    with pytest.raises(InputError, match=r"L0H0\[4,1\]: key 1 is padding in example 0, to which nothing attends"):
+        ablate(setup.model, setup.clean, METRIC, ["L0H1", "L0H0[4,1]"], **call)
+    assert ablate(setup.model, setup.clean, METRIC, "L0H0[4,2]", **call).change().any()
+
+
+def test_an_encoder_decoder_is_refused():
+    cfg = EncoderDecoderConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=8, n_heads=2, d_vocab=13, n_ctx=10)
+    with pytest.raises(InputError, match="an encoder-decoder has two stacks"):
+        ablate(HookedEncoderDecoder(cfg), torch.tensor([[1, 2]]), METRIC, "L0H0")
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None])
+def test_a_seed_is_a_whole_number(seed):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    with pytest.raises(InputError, match=r"seed is .*; expected a whole number"):
+        ablate(setup.model, setup.clean, METRIC, "L0H0", method="resample", seed=seed)
 
 
 def test_renormalising_needs_an_edge():

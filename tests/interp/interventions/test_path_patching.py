@@ -221,6 +221,11 @@ def test_the_result_names_its_axes_and_survives_a_file(tmp_path) -> None:
         ({"receivers": ["mlp1", "mlp1"]}, "receivers name mlp1 twice"),
         ({"senders": "L1H0", "receivers": ["logits", "L1.q"]}, r"no path leads to L1\.q"),
         ({"direction": "both"}, "direction is 'both'"),
+        ({"senders": 5}, "5 names no part of a model; write 'L5H1', or a list of names"),
+        ({"senders": [5]}, "5 is not a head"),
+        ({"receivers": 5}, "5 names no part of a model"),
+        ({"receivers": (1, 0)}, "1 is not a receiver"),
+        ({"memory": -1}, "memory is -1; expected a whole number, at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict, message: str) -> None:
@@ -234,6 +239,12 @@ def test_an_mlp_of_an_attention_only_model_is_refused() -> None:
     for options in ({"senders": "mlp0"}, {"receivers": "mlp1"}):
         with pytest.raises(InputError, match="is an MLP, and this model is attention-only"):
             path_patching(model, *prompts(model), METRIC, **options)
+
+
+@pytest.mark.parametrize("written", [(0, 1), "L0H1", "0.1", [(0, 1)], ((0, 1),)])
+def test_one_sender_needs_no_list(written) -> None:
+    model = three_layers("llama")
+    assert path_patching(model, *prompts(model), METRIC, senders=written).senders == ("L0H1",)
 
 
 def test_prompts_of_different_length_are_refused() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from interp.interventions.ablation import ablate, ablation_sweep
 from interp.interventions.activation_patching import activation_patching
+from interp.interventions.attribution_patching import attribution_patching
+from interp.interventions.path_patching import path_patching
 from interp.metrics import LogitDifference
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
@@ -56,6 +60,44 @@ def test_the_pair_that_does_not_align_is_named(never_run):
     assert ">>'z'<<" in str(refusal.value)
 
 
+@pytest.mark.parametrize("as_given", [Tensor.tolist, Tensor.numpy, list, lambda ids: tuple(map(tuple, ids.tolist()))])
+def test_ids_may_be_lists_and_arrays(model, as_given):
+    clean, corrupted = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[1, 7, 3], [4, 8, 6]])
+    mask = [[0, 1, 1], [1, 1, 1]]
+    given, options = (as_given(clean), as_given(corrupted)), {"attention_mask": mask}
+    tensors, with_mask = (clean, corrupted), {"attention_mask": torch.tensor(mask).bool()}
+    for method in (activation_patching, attribution_patching, path_patching):
+        assert method(model, *given, METRIC, **options) == method(model, *tensors, METRIC, **with_mask)
+    assert ablation_sweep(model, given[0], METRIC, reference=given[1]) == ablation_sweep(
+        model, clean, METRIC, reference=corrupted
+    )
+    assert ablate(model, given[0], METRIC, "L0H0") == ablate(model, clean, METRIC, "L0H0")
+    assert activation_patching(model, [1, 2, 3], [1, 7, 3], METRIC).clean_tokens[0] == tuple(
+        model.to_str_tokens(clean[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[1.0, 2.0]], "the clean prompts is .*; expected integers"),
+        (torch.tensor([[True, False]]), "the clean prompts: got a tensor of torch.bool"),
+        ([[1, 2], [3]], "with rows of equal length"),
+        ([], "no prompts were given; give ids"),
+        (None, "the clean prompts is None"),
+        (torch.zeros(1, 1, 2).long(), r"the clean prompts have shape \(1, 1, 2\)"),
+        ((text for text in ["ab"]), "the clean prompts is .*generator"),
+    ],
+)
+def test_what_are_no_prompts_is_refused(never_run, ids, message):
+    for call in (
+        lambda: activation_patching(never_run, ids, torch.tensor([[1, 2]]), METRIC),
+        lambda: ablation_sweep(never_run, ids, METRIC),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+
+
 @pytest.mark.parametrize("corrupted", [["ab"], torch.zeros(3, 3).long()])
 def test_prompts_go_in_pairs(never_run, corrupted):
     with pytest.raises(InputError, match=r"2 clean prompts and \d corrupted ones; they go in pairs"):
@@ -89,7 +131,15 @@ def test_texts_of_different_length_are_padded_and_each_is_as_if_alone(model):
         ({"over": ("layer", "layer")}, "each once"),
         ({"direction": "clean"}, "direction is 'clean'; expected 'denoise' or 'noise'"),
         ({"neuron_groups": 2}, "add 'neuron'"),
-        ({"site": "mlp_post", "over": ("layer", "neuron"), "neuron_groups": 99}, "expected 1 to d_mlp = 32"),
+        ({"site": None}, "no site None"),
+        ({"site": ["z"]}, r"no site \['z'\]"),
+        ({"over": 5}, r"over is \(5,\); expected names of axes of resid_pre"),
+        ({"over": ("layer", ["pos"])}, "expected names of axes"),
+        ({"memory": "1G"}, "memory is '1G'; expected a whole number, at least 0"),
+        ({"memory": None}, "memory is None"),
+        ({"site": "mlp_post", "over": ("layer", "neuron"), "neuron_groups": 2.5}, "neuron_groups is 2.5"),
+        ({"attention_mask": "ab"}, "attention_mask is a str"),
+        ({"site": "mlp_post", "over": ("layer", "neuron"), "neuron_groups": 99}, r"a whole number, 1 to 32 \(d_mlp\)"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_any_run(never_run, options, message):
@@ -119,6 +169,12 @@ def test_sites_that_a_model_lacks_are_refused(changes, site, message):
 def test_a_metric_that_does_not_fit_is_refused_before_any_run(never_run):
     with pytest.raises(InputError, match="names token 65"):
         activation_patching(never_run, "abc", "abd", LogitDifference(65, 0))
+
+
+def test_one_axis_needs_no_tuple(model):
+    assert activation_patching(model, "abc", "abd", METRIC, over="layer").axes == ("layer",)
+    assert ablation_sweep(model, "abc", METRIC, over="head").axes == ("head",)
+    assert attribution_patching(model, "abc", "abd", METRIC, over="layer").axes == ("layer",)
 
 
 def test_equal_prompts_change_nothing_and_have_nothing_to_recover(model):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
+import pickle
 
 import numpy as np
 import pytest
@@ -65,7 +68,32 @@ def test_another_kind_of_result_is_refused(patched, tmp_path):
         AblationResult.load(patched.save(tmp_path / "result.json"))
 
 
+@pytest.mark.parametrize("field", ["values", "units", "axes"])
+def test_a_file_without_a_field_is_refused(result, field, tmp_path):
+    values = result.to_dict()
+    del values[field]
+    (tmp_path / "x.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match=f"holds a {type(result).__name__} without '{field}'"):
+        type(result).load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("bad", [{"values": {"p": "abc"}}, {"values": 3}, {"units": 5}])
+def test_a_file_with_a_field_that_cannot_be_read_is_refused(result, bad, tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(result.to_dict() | bad))
+    with pytest.raises(InputError, match=f"holds a {type(result).__name__} with a field that cannot be read"):
+        type(result).load(tmp_path / "x.json")
+
+
+def test_copies_and_pickles_are_the_same_value(result):
+    for again in (copy.deepcopy(result), pickle.loads(pickle.dumps(result)), dataclasses.replace(result)):
+        assert again == result
+        np.testing.assert_array_equal(again.values["p"], result.values["p"])
+
+
 def test_a_result_cannot_be_changed(result):
+    for mapping in (result.values, result.units, result.higher_is_better):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            mapping["p"] = 0
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.model = "other"
     for array in (result.values["p"], result.into("p")):
@@ -140,6 +168,22 @@ def test_one_number_for_the_whole_batch_is_no_evidence(model):
     for quantity in (scalar.interval, scalar.p_values):
         with pytest.raises(InputError, match="same value in every cell"):
             quantity()
+
+
+def test_no_finished_cell_is_no_evidence(model):
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    nothing = activation_patching(model, CLEAN, CORRUPTED, Probability(1), site="z", over="layer", progress=stop)
+    for quantity in (nothing.interval, nothing.p_values):
+        with pytest.raises(InputError, match="no cell was finished, so there is nothing to resample"):
+            quantity()
+
+
+@pytest.mark.parametrize("options", [{"level": 95}, {"level": 1}, {"seed": -1}, {"seed": 1.5}])
+def test_intervals_check_what_they_are_asked(patched, options):
+    with pytest.raises(InputError, match=r"(level|seed) is"):
+        patched.interval("p", **options)
 
 
 def test_one_example_is_no_evidence(model):

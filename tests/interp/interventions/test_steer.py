@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -36,6 +37,17 @@ def test_a_direction_is_added_at_its_layers_and_positions_alone(model, site, pos
         steered = model(tokens)
     torch.testing.assert_close(steered, wanted)
     assert not torch.allclose(steered, model(tokens))
+
+
+@pytest.mark.parametrize(
+    "positions", [np.array([1, 2]), torch.tensor([1, 2]), range(1, 3), (1, 2), slice(np.int64(1), 3), [np.int64(1), 2]]
+)
+def test_positions_may_be_any_whole_numbers(model, positions):
+    tokens = random_tokens(CFG)
+    with steer(model, DIRECTION, layers=np.int64(1), positions=[1, 2], scale=2):
+        wanted = model(tokens)
+    with steer(model, DIRECTION, layers=torch.tensor([1]), positions=positions, scale=torch.tensor(2.0)):
+        torch.testing.assert_close(model(tokens), wanted, rtol=0, atol=0)
 
 
 def test_several_layers_each_get_it(model):
@@ -89,7 +101,23 @@ def test_hooks_are_gone_afterwards(model):
         (DIRECTION, {"positions": -1}, "counted from 0, never from the end"),
         (DIRECTION, {"positions": slice(-2, None)}, "never from the end"),
         (DIRECTION, {"positions": slice(0, 6, 2)}, "takes no step"),
-        (DIRECTION, {"positions": []}, "positions is empty"),
+        (DIRECTION, {"positions": []}, r"positions is \[\], which is empty"),
+        (DIRECTION, {"positions": slice(3, 1)}, "which is empty"),
+        (DIRECTION, {"positions": slice(1000, None)}, "which is empty"),
+        (DIRECTION, {"positions": 1000}, f"this model's context has positions 0 to {CFG.n_ctx - 1}"),
+        (DIRECTION, {"positions": [2, 1000]}, "this model's context"),
+        (DIRECTION, {"positions": 1.5}, "positions is 1.5; expected integers"),
+        (DIRECTION, {"positions": True}, "positions is True; expected integers"),
+        (DIRECTION, {"positions": (i for i in range(2))}, "positions is .*generator"),
+        (DIRECTION, {"positions": slice("a", None)}, "an end of positions is 'a'"),
+        (DIRECTION, {"layers": True}, "layers is True; expected integers"),
+        (DIRECTION, {"layers": 1.0}, "layers is 1.0; expected integers"),
+        (DIRECTION * float("nan"), {}, r"direction is not finite \(NaN or inf\)"),
+        (DIRECTION + 1j, {}, "direction is complex"),
+        (DIRECTION, {"scale": float("inf")}, "scale is inf; expected one finite number"),
+        (DIRECTION, {"scale": "2"}, "scale is '2'"),
+        (DIRECTION, {"scale": torch.ones(8)}, "expected one finite number"),
+        (DIRECTION, {"scale": 1j}, "expected one finite number"),
         (DIRECTION, {"site": "z"}, "site is 'z'; a direction of the stream"),
     ],
 )

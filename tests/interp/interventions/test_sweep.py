@@ -1,23 +1,22 @@
-"""The engine: what a sweep costs, how much memory it takes, which path it takes, and what an interrupt leaves."""
+"""The engine: what a sweep costs, which path it takes, and what an interrupt leaves."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from interp.interventions import sweep
+from interp.interventions.ablation import ablation_sweep
 from interp.interventions.activation_patching import activation_patching
-from interp.metrics import LogitDifference, Loss, Probability
+from interp.interventions.path_patching import path_patching
+from interp.metrics import LogitDifference, Loss
 from models import DecoderConfig, HookedDecoder
+from models.errors import InputError
 from models.hooks.module import HookedModule
 from tests.interp.interventions.setups import (
     ANSWER,
@@ -28,6 +27,7 @@ from tests.interp.interventions.setups import (
     make_setup,
     sites_of,
 )
+from tests.oracles import patching as oracle
 
 DIFFERENCE = LogitDifference(ANSWER, WRONG)
 AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
@@ -59,17 +59,22 @@ def rows_through(model: HookedDecoder) -> Iterator[list[int]]:
     """Count the tokens that pass each block's MLP (without one, its attention's output)."""
     counts: list[int] = []
 
-    def count(module: torch.nn.Module, values: tuple[Tensor, ...]) -> None:
-        counts.append(values[0].shape[:-1].numel())
+    def counted(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def count(values: Tensor) -> Tensor:
+            counts.append(values.shape[:-1].numel())
+            return forward(values)
 
-    handles = [
-        (block.attn.o if block.mlp is None else block.mlp).register_forward_pre_hook(count) for block in model.blocks
-    ]
+        return count
+
+    # not by a hook of PyTorch's: a model with one is not resumed
+    modules = [block.attn.o if block.mlp is None else block.mlp for block in model.blocks]
+    for module in modules:
+        module.forward = counted(module.forward)
     try:
         yield counts
     finally:
-        for handle in handles:
-            handle.remove()
+        for module in modules:
+            del module.forward
 
 
 @pytest.mark.parametrize("every_token_is_read", [False, True])
@@ -116,78 +121,6 @@ def test_twice_the_layers_or_positions_cost_what_the_formula_says(site, over):
     assert counted(3, 24) / counted(3, 12) == pytest.approx(4 if "pos" in over else 2, rel=0.25)
 
 
-# -- memory --------------------------------------------------------------------------------------------------------
-
-
-class LiveBytes(TorchDispatchMode):
-    """The largest sum of bytes in tensors made inside it and not yet freed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given:  # else it is a view
-                self._watch(tensor.untyped_storage())
-        return out
-
-    def _watch(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self.seen:
-            return
-        self.seen.add(key)
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._freed, key, size)
-
-    def _freed(self, key: int, size: int) -> None:
-        self.seen.discard(key)
-        self.live -= size
-
-
-def test_live_bytes_sees_what_is_freed():
-    before = torch.zeros(1000)
-    with LiveBytes() as memory:
-        kept = before[:500] + torch.zeros(1000)[:500]
-        for _ in range(3):
-            torch.zeros(5000).add_(1).view(50, 100)
-    assert memory.peak == 4 * 5500
-    assert memory.live == 4 * len(kept)
-
-
-@pytest.mark.parametrize("site", ["resid_pre", "z", "k", "pattern", "mlp_out", "result"])
-@pytest.mark.parametrize("whole_vocabulary", [False, True])
-def test_peak_memory_stays_under_the_budget(site, whole_vocabulary, monkeypatch):
-    cfg = DecoderConfig(n_layers=4, d_model=32, n_heads=4, d_vocab=300, n_ctx=64, d_mlp=32)
-    setup = make_setup(cfg, dtype=torch.float32, width=24)
-    metric = Probability([3, 4, 5]) if whole_vocabulary else DIFFERENCE
-    over = ("layer", "pos") if site != "pattern" else ("layer", "head", "dest_pos")
-    monkeypatch.setattr("interp.interventions.resume.MLP_CHUNK", 64)
-    monkeypatch.setattr(sweep, "MLP_CHUNK", 64)
-    monkeypatch.setattr(sweep, "_WAVE_TOKENS", 1 << 40)  # so that memory alone makes the chunks
-    peaks: list[int] = []
-    module = import_module("interp.interventions.activation_patching")
-    original = module.resumed_sweep
-
-    def measured(*args, **kwargs):
-        with LiveBytes() as memory:
-            found = original(*args, **kwargs)
-        peaks.append(memory.peak)
-        return found
-
-    monkeypatch.setattr(module, "resumed_sweep", measured)
-    call = (setup.model, setup.clean, setup.corrupted, metric)
-    for budget in (1 << 19, 1 << 21, 1 << 23):
-        activation_patching(*call, site=site, over=over, memory=budget)
-        assert peaks[-1] <= budget, (site, budget)
-    assert peaks[1] > (1 << 21) / 8, "the budget is made use of"
-    assert peaks[0] < peaks[1]
-
-
 # -- which path ----------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +147,39 @@ def test_hooks_of_the_users_own_are_not_passed_by():
     np.testing.assert_allclose(hooked.clean["logit_difference"], setup.logit_difference(clean))
     np.testing.assert_allclose(hooked.values["logit_difference"][0, 1], setup.logit_difference(by_hand))
     assert np.abs(hooked.mean() - plain.mean()).max() > 1e-3
+
+
+PARTS = {
+    "the model": lambda model: model,
+    "a block": lambda model: model.blocks[1],
+    "attention": lambda model: model.blocks[1].attn,
+    "an MLP": lambda model: model.blocks[0].mlp,
+    "the final norm": lambda model: model.ln_final,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_hooks_of_pytorchs_own_are_not_passed_by(part):
+    setup = make_setup(ARCHITECTURES["gpt2"])
+    module = PARTS[part](setup.model)
+    with torch.no_grad():
+        handle = module.register_forward_hook(lambda module, args, out: 0.2 * out)
+        clean = setup.logit_difference(setup.model(setup.clean))
+        instead = setup.cached(setup.clean)
+        wanted = oracle.sweep(
+            setup.model, setup.corrupted, instead, "resid_pre", ("layer", "pos"), setup.logit_difference
+        )
+        found = activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE)
+        ablated = ablation_sweep(setup.model, setup.clean, DIFFERENCE, method="zero")
+        with pytest.raises(InputError, match="with no hooks attached, ours or PyTorch's"):
+            path_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE)
+        handle.remove()
+    assert (found.resumed, ablated.resumed) == (False, False)
+    np.testing.assert_allclose(found.clean["logit_difference"], clean)
+    np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
+    with setup.model.blocks[0].register_forward_pre_hook(lambda module, args: None):
+        assert not sweep.can_resume(setup.model)
+    assert sweep.can_resume(setup.model)
 
 
 class Foreign(HookedModule):
@@ -284,10 +250,3 @@ def test_an_interrupt_keeps_the_finished_cells(hooked):
     np.testing.assert_allclose(part.values["logit_difference"][finished], whole.values["logit_difference"][finished])
     assert "Interrupted" in part.summary_html()
     assert type(part).from_dict(part.to_dict()) == part
-
-
-def test_whole_weights_are_not_stacked_to_ask_what_a_model_is():
-    model = HookedDecoder(ARCHITECTURES["gpt2"])
-    with LiveBytes() as memory:
-        assert sweep.can_resume(model)
-    assert memory.peak == 0

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from models import HookedDecoder
 
 ALPHA = 0.05
+COLUMNS = (
+    "95 %: bootstrap interval over examples, of this cell alone; p: paired t-test over examples, corrected over all "
+    "cells of the grid (Holm), so that an interval may leave out zero where p is large: few examples, many cells"
+)
 
 
 def show_question(console: Console, model: HookedDecoder, batch: PromptBatch, *, both: bool) -> None:
@@ -90,7 +94,9 @@ def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, 
         style = "green" if row in significant else "dim" if tested else ""
         table.add_row(*(shown[column] for column in columns), style=style)
     console.print(table)
-    if not tested:
+    if tested:
+        say(console, "columns", COLUMNS, "dim")
+    else:
         say(console, "note", "no intervals or p-values: they need two examples or more", "yellow")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,10 +56,10 @@ def ask(
     if missing := [flag for flag, value in own.items() if value is None]:
         if len(missing) < len(own):
             raise InputError(f"a pair of your own needs {', '.join(own)}; {', '.join(missing)} is missing")
-        makers = {
+        makers: dict[Questions, Callable[..., PromptBatch]] = {
             Questions.default: built_in.default_prompts,
             Questions.ioi: built_in.ioi_prompts,
-            Questions.repeated: built_in.repeated_token_prompts,
+            Questions.repeated: partial(built_in.repeated_token_prompts, corruption="cue"),
             Questions.facts: built_in.factual_prompts,
             Questions.years: built_in.greater_than_prompts,
         }

@@ -11,8 +11,15 @@ _ENOUGH_NAMES = 5
 
 
 def default_prompts(model: HookedModel, n: int = 8, *, seed: int = 0) -> PromptBatch:
-    """Return IOI pairs where the tokenizer has names as single tokens, else pairs of repeated random tokens."""
+    """Return IOI pairs where the tokenizer has names as single tokens, else pairs of repeated random tokens.
+
+    The latter are corrupted at the cue, so that a sweep shows the heads that say where to look beside those that copy.
+    """
     knows_names = model.tokenizer is not None and (
         len(single_tokens(model, [f" {name}" for name in NAMES])) >= _ENOUGH_NAMES
     )
-    return (ioi_prompts if knows_names else repeated_token_prompts)(model, n, seed=seed)
+    return (
+        ioi_prompts(model, n, seed=seed)
+        if knows_names
+        else repeated_token_prompts(model, n, corruption="cue", seed=seed)
+    )

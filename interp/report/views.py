@@ -14,6 +14,7 @@ import numpy as np
 from interp.interventions.ablation_result import JointAblation
 from interp.interventions.attribution_result import AttributionComparison
 from interp.interventions.cell_result import CellResult
+from interp.interventions.metric_result import MetricResult
 from interp.readout.attention import AttentionResult
 from interp.readout.lens_increments import IncrementsResult
 from interp.readout.logit_attribution import LogitAttribution
@@ -149,7 +150,6 @@ def _heads(result: HeadReport, prefix: str) -> View:
 
 def _cells(result: CellResult, prefix: str) -> View:
     sides = result.prompts()
-    lone = bool(sides) and len(sides[0]) == 1  # only one prompt's tokens can label positions
     names = ("clean", "corrupted") if len(sides) == 2 else ("prompt",)
     return View(
         kind="sweep",
@@ -160,23 +160,26 @@ def _cells(result: CellResult, prefix: str) -> View:
             "axes": list(result.axes),
             "labels": [list(result.labels(axis)) for axis in result.axes],
             "metrics": {name: _metric(result, name) for name in result.metrics},
-            "prompts": {name: list(side[0]) for name, side in zip(names, sides, strict=True)} if lone else {},
+            "prompts": {name: list(side[0]) for name, side in zip(names, sides, strict=True)},
+            "examples": len(sides[0]) if sides else 0,
         },
         warnings=() if result.complete else ("Interrupted: unfinished cells are missing.",),
     )
 
 
 def _metric(result: CellResult, name: str) -> dict[str, Any]:
-    """Return one metric of every cell, and the interval of its change where there are examples to resample."""
+    """Return one metric of every cell, with interval and p-value of its change where there are enough examples."""
     into = float(result.into(name).mean())
     values = {"mean": result.mean(name), "change": result.change(name), "unit": result.units[name], "into": into}
+    if isinstance(result, MetricResult):
+        values["runs"] = {"clean": float(result.clean[name].mean()), "corrupted": float(result.corrupted[name].mean())}
     if isinstance(result, JointAblation):
         values["together"] = {"joint": result.joint_change(name), "sum": result.sum_of_singles(name)}
     try:
         low, high = result.interval(name)
     except InputError:  # one example, or none kept
         return values
-    return values | {"low": low, "high": high}
+    return values | {"low": low, "high": high, "p": result.p_values(name)}
 
 
 def _attribution(result: LogitAttribution, prefix: str) -> View:

@@ -69,13 +69,16 @@ def test_patching_writes_a_record_that_reads_back_and_its_figures(untrained, tmp
     assert "rank correlation" in shown.out
 
 
-def test_the_toy_s_answer_is_carried_by_its_induction_heads(tmp_path, capsys):
+def test_the_toy_s_answer_is_carried_by_its_previous_token_head_and_its_induction_heads(tmp_path, capsys):
     assert analyse("patching", "--model", "toy", "--out", tmp_path) == 0
     values = read(tmp_path / "patching.json")
     assert values["clean"] > 4
     assert values["corrupted"] < -4
-    assert values["cells"][0]["layer"] == 1
-    assert values["cells"][0]["p_value"] < 0.05
+    first, *others = values["cells"][:5]
+    assert first["cell"] == "L0H3"
+    assert first["recovered"] > 0.8
+    assert {cell["layer"] for cell in others} == {1}
+    assert all(cell["p_value"] < 0.05 for cell in (first, *others))
     assert values["attribution"]["spearman"] > 0.7
     assert "cells change it, p < .05" in capsys.readouterr().out
 

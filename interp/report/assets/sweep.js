@@ -18,8 +18,8 @@ function promptLines(prompts) {
 }
 
 views.sweep = async (mount, data) => {
-  const { axes, labels, metrics, prompts } = data;
-  const names = Object.keys(metrics), sides = Object.values(prompts);
+  const { axes, labels, metrics, prompts, examples } = data;
+  const names = Object.keys(metrics), sides = examples === 1 ? Object.values(prompts) : []; // only one prompt's tokens can label positions
   let metric = names[0], value = "change", order = "place";
   const pair = axes.length === 1 ? [null, 0] : [axes.length - 2, axes.length - 1];
   const holder = h("div", {}), tableBox = h("div", { class: "strongest" }), facts = h("p", { class: "where", role: "status" });
@@ -80,20 +80,24 @@ views.sweep = async (mount, data) => {
     const unit = value === "change" ? one.unit : "";
     holder.replaceChildren(heat.element, legend("change", fixed(base - most, places), fixed(base + most, places), `${value === "change" ? "change" : "mean"}${unit ? `, ${unit}` : ""}`));
     facts.replaceChildren("The run that was changed: ", h("b", {}, `${metric} ${fixed(one.into, places)} ${one.unit}`), ".");
+    if (one.runs) facts.append(" Untouched runs: ", ...Object.entries(one.runs).flatMap(([name, x], i) => [i ? ", " : "", `${name} `, h("b", {}, fixed(x, places))]), ".");
     if (one.together) facts.append(" All parts together change it by ", h("b", {}, signed(one.together.joint, places)), `; one by one, their changes add up to ${signed(one.together.sum, places)}.`);
     const { all, strongest } = cells(metric);
     tableBox.replaceChildren(h("h3", {}, "Strongest cells"), sortable([
       ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
       { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / strongest, { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
-      ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}` }] : []),
+      ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}`, note: "bootstrap interval of this cell’s change over the examples" },
+        { name: "p", title: "p", numeric: true, note: "paired t-test over the examples, corrected over all cells of the grid", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : []),
     ], all, { limit: 12, order: "change" }));
   }
 
   const telling = cells(metric).all.find((cell) => Math.abs(cell.change) === cells(metric).strongest);
   if (telling) standing = [...telling.at];
   const further = axes.map((axis, i) => (pair.includes(i) ? null : choice(axis, labels[i].map((_, j) => [j, label(i, j)]), standing[i], (to) => { standing[i] = Number(to); update(); })));
-  mount.append(promptLines(prompts) ?? "", h("div", { class: "toolbar" },
+  const lines = promptLines(prompts);
+  if (lines && examples > 1) mount.append(h("p", { class: "note" }, `The first of ${examples} prompts${Object.keys(prompts).length > 1 ? " that go in pairs" : ""}:`));
+  mount.append(lines ?? "", h("div", { class: "toolbar" },
     names.length > 1 ? choice("Metric", names.map((one) => [one, one]), metric, (to) => { metric = to; update(); }) : null,
     choice("Show", [["change", "change"], ["mean", "mean"]], value, (to) => { value = to; update(); }),
     axes.length > 1 ? choice("Rows by", [["place", axes[pair[0]]], ["effect", "strongest effect"]], order, (to) => { order = to; update(); }) : null,

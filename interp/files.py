@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,11 +34,11 @@ def written_whole(path: str | Path) -> Iterator[Path]:
 
 
 def encodable(text: str) -> str:
-    """Return a text that UTF-8 can write: lone halves of surrogate pairs become question marks.
+    """Return a text that UTF-8 can write: lone halves of surrogate pairs become U+FFFD.
 
     A command line with bytes that are no UTF-8 gives such a text, and so does a cut in the middle of an emoji.
 
     >>> encodable("caf\\u00e9 \\ud83d")
-    'café ?'
+    'café �'
     """
-    return text.encode("utf-8", errors="replace").decode("utf-8")
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)

@@ -10,7 +10,7 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +40,13 @@ def current_versions() -> dict[str, str]:
 def described(model: HookedModel) -> dict[str, Any]:
     """Return what every result says of the model it is about: ``model`` (its name), ``config`` and ``versions``."""
     return {"model": model.name or type(model).__name__, "config": model.cfg.to_dict(), "versions": current_versions()}
+
+
+def plain_fields(result: Result) -> dict[str, Any]:
+    """Return a result's class, schema version and fields: arrays and tensors as lists, all else as it is."""
+    values = {field.name: getattr(result, field.name) for field in fields(result)}
+    header = {"result": type(result).__name__, "schema_version": result.schema_version}
+    return header | {name: value.tolist() if hasattr(value, "tolist") else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ import numpy as np
 from interp.checks import whole_number
 from interp.interventions.metric_result import MetricResult
 from interp.interventions.patching_result import PatchingResult
-from interp.results import Result
+from interp.results import Result, plain_fields
 from interp.sites import Head
 from models.errors import InputError
 
@@ -154,9 +154,7 @@ class AttributionComparison(Result):
         return plot_attribution_scatter(self, dark=dark)
 
     def to_dict(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values |= {"cells": list(self.cells), "estimated": self.estimated.tolist(), "exact": self.exact.tolist()}
-        return {"result": type(self).__name__, "schema_version": self.schema_version} | values
+        return plain_fields(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.arguments import check_whole
+from interp.checks import whole_number
 from interp.decoders import check_decoder
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
@@ -204,7 +204,7 @@ def _chosen(layers: Sequence[int] | None, n_layers: int) -> tuple[int, ...]:
         raise InputError(f"layers is {layers!r}; expected a list of layers, such as [0, {n_layers - 1}]")
     given = list(layers)
     for layer in given:
-        check_whole("a layer", layer)
+        whole_number(layer, "a layer", None)
     chosen = tuple(int(layer) for layer in given)
     if not chosen or not all(0 <= layer < n_layers for layer in chosen):
         raise InputError(f"layers is {list(chosen)}; this model has layers 0 to {n_layers - 1}")

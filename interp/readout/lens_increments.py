@@ -17,14 +17,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.arguments import Followed, check_whole, followed_tokens
+from interp.checks import Followed, followed_tokens, whole_number
 from interp.decoders import check_decoder
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.decompose import residual_writes
 from interp.readout.lens_statistics import unembedding_chunks
 from interp.readout.writes import By, hooks_needed, norm_step
-from interp.results import Result, described
+from interp.results import Result, described, plain_fields
 from models.errors import InputError
 from models.protocol import ResumableModel
 
@@ -81,12 +81,7 @@ class IncrementsResult(Result):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"result": type(self).__name__, "schema_version": self.schema_version}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            values[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
-        values["texts"] = {str(token): text for token, text in self.texts.items()}
-        return values
+        return plain_fields(self) | {"texts": {str(token): text for token, text in self.texts.items()}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -143,7 +138,7 @@ def lens_increments(
         raise InputError(f"increments are of one prompt; got {len(ids)}")
     width, d_vocab = ids.shape[1], model.cfg.d_vocab
     for name, number in (("position", position), ("top_k", top_k), ("chunk", chunk)):
-        check_whole(name, number)
+        whole_number(number, name, None)
     if not -width <= position < width:
         raise InputError(f"position is {position}; this prompt has columns 0 to {width - 1}")
     if not 1 <= top_k <= d_vocab:

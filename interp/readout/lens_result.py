@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from interp.arguments import check_whole
-from interp.results import Result
+from interp.checks import whole_number
+from interp.results import Result, plain_fields
 from models.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,12 +131,7 @@ class LensResult(Result):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"result": type(self).__name__, "schema_version": self.schema_version}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            values[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
-        values["top_texts"] = {str(token): text for token, text in self.top_texts.items()}
-        return values
+        return plain_fields(self) | {"top_texts": {str(token): text for token, text in self.top_texts.items()}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -175,7 +170,7 @@ def after_first(real: np.ndarray) -> np.ndarray:
 
 def _counted(name: str, number: int, count: int) -> int:
     """Return an index counted from 0. Raises InputError where it is none, or out of range."""
-    check_whole(name, number)
+    whole_number(number, name, None)
     if not -count <= number < count:
         raise InputError(f"{name} is {number}; this result has 0 to {count - 1}, and -{count} to -1 from the end")
     return int(number) % count

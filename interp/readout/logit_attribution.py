@@ -21,10 +21,11 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import Followed, followed_tokens
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
-from interp.results import Result, described
+from interp.results import Result, described, plain_fields
 from interp.sites import Head, parse_head
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
@@ -33,8 +34,6 @@ from models.protocol import ResumableModel
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-Ids = int | Sequence[int] | Tensor
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -95,11 +94,7 @@ class LogitAttribution(Result):
         return f"<p>What wrote {escape(self.what)}, norms frozen</p>{table}"
 
     def to_dict(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values |= {name: list(values[name]) for name in ("answer", "labels")}
-        values |= {name: values[name].tolist() for name in ("values", "logit", "columns")}
-        values["tokens"] = [list(row) for row in self.tokens]
-        return {"result": type(self).__name__, "schema_version": self.schema_version} | values
+        return plain_fields(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -128,8 +123,8 @@ class SourceAttribution:
 def logit_attribution(
     model: ResumableModel,
     tokens: Int[Tensor, "batch pos"],
-    answer: Ids,
-    wrong: Ids | None = None,
+    answer: Followed,
+    wrong: Followed | None = None,
     *,
     by: By = "head",
     position: int | None = None,
@@ -140,7 +135,7 @@ def logit_attribution(
     Args:
         model: a ``HookedDecoder``.
         tokens: prompts, ids or text.
-        answer, wrong: a token id, or one per example.
+        answer, wrong: a token id, a text that is one token, or one of these per example.
         by: ``component`` (sublayers), ``head`` (attention by head), ``neuron`` (MLPs by neuron too).
         position: the column whose logit is meant; by default each example's last real token.
         attention_mask: True at real tokens.
@@ -189,8 +184,8 @@ def source_attribution(
     model: ResumableModel,
     tokens: Int[Tensor, "batch pos"],
     head: str | tuple[int, int] | Head,
-    answer: Ids,
-    wrong: Ids | None = None,
+    answer: Followed,
+    wrong: Followed | None = None,
     *,
     position: int | None = None,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -242,8 +237,8 @@ class _Run:
     def of(
         model: ResumableModel,
         tokens: Tensor,
-        answer: Ids,
-        wrong: Ids | None,
+        answer: Followed,
+        wrong: Followed | None,
         by: By,
         position: int | None,
         attention_mask: Tensor | None,
@@ -253,9 +248,9 @@ class _Run:
         tokens, real = model.prepare(tokens, attention_mask)
         columns = _columns(tokens, real, position)
         check_model(model, tokens, real=real)
-        signed = [(1.0, _ids(answer, tokens, model.cfg.d_vocab))]
+        signed = [(1.0, _ids(model, answer, tokens))]
         if wrong is not None:
-            signed.append((-1.0, _ids(wrong, tokens, model.cfg.d_vocab)))
+            signed.append((-1.0, _ids(model, wrong, tokens)))
         last = f"blocks.{len(model.blocks) - 1}.hook_resid_post"
         names = [name for name in needed if "resid" not in name or name == last]
         _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=[*names, *extra], return_type=None)
@@ -321,11 +316,5 @@ def _columns(tokens: Tensor, real: Tensor | None, position: int | None) -> Int[T
     return chosen
 
 
-def _ids(ids: Ids, tokens: Tensor, d_vocab: int) -> Int[Tensor, "batch"]:
-    vector = torch.as_tensor(ids, dtype=torch.long, device=tokens.device).reshape(-1)
-    if len(vector) not in (1, len(tokens)):
-        raise InputError(f"{len(vector)} token ids for {len(tokens)} prompts; give one, or one per prompt")
-    for extreme in (int(vector.min()), int(vector.max())):
-        if not 0 <= extreme < d_vocab:
-            raise InputError(f"token id {extreme} is outside this vocabulary, 0 to {d_vocab - 1}")
-    return vector.expand(len(tokens))
+def _ids(model: ResumableModel, given: Followed, tokens: Tensor) -> Int[Tensor, "batch"]:
+    return torch.tensor(followed_tokens(model, given, len(tokens), "token id"), device=tokens.device)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.arguments import Followed, check_whole, followed_tokens
+from interp.checks import Followed, followed_tokens, whole_number
 from interp.decoders import check_decoder
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
@@ -77,11 +77,11 @@ def logit_lens(
     """
     check_decoder(model)
     at = _rows_read(model, at, tuned)
-    check_whole("top_k", top_k)
+    whole_number(top_k, "top_k", None)
     if not 1 <= top_k <= model.cfg.d_vocab:
         raise InputError(f"top_k is {top_k}; expected 1 to d_vocab = {model.cfg.d_vocab}")
     if chunk is not None:
-        check_whole("chunk", chunk)
+        whole_number(chunk, "chunk", None)
         if chunk < 1:
             raise InputError(f"chunk is {chunk}; expected at least one token of the vocabulary at a time")
     if tuned is not None:

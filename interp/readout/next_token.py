@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.arguments import check_whole
+from interp.checks import whole_number
 from interp.decoders import check_decoder
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
@@ -136,7 +136,7 @@ def next_token(
         NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
     check_decoder(model)
-    check_whole("keep", keep)
+    whole_number(keep, "keep", None)
     if keep < 1:
         raise InputError(f"keep is {keep}; expected at least 1")
     ids, real = model.prepare(tokens, None, prepend_bos)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.arguments import check_whole
+from interp.checks import whole_number
 from interp.decoders import check_decoder
 from interp.files import written_whole
 from interp.finite import check_model
@@ -172,7 +172,7 @@ def train_tuned_lens(
         NonFiniteError: NaN or inf, in the model or because the training diverged.
     """
     check_decoder(model)
-    check_whole("n_steps", n_steps)
+    whole_number(n_steps, "n_steps", None)
     if n_steps < 1:
         raise InputError(f"n_steps is {n_steps}; expected at least 1")
     if not (isinstance(lr, (int, float)) and not isinstance(lr, bool) and 0 < lr < math.inf):
@@ -266,11 +266,11 @@ def own_text(
     bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
     given = ["a random token"] if bos is None else ["BOS", "a random token"]
     for name, number, least in (("batch", batch, 1), ("length", length, len(given) + 1)):
-        check_whole(name, number)
+        whole_number(number, name, None)
         if number < least:
             why = "" if name == "batch" else f": {' and '.join(given)} come first, and the rest is sampled"
             raise InputError(f"{name} is {number}; expected at least {least}{why}")
-    check_whole("seed", seed)
+    whole_number(seed, "seed", None)
     return _sampled(model, bos, batch, min(length, model.cfg.n_ctx), seed)
 
 

@@ -5,7 +5,6 @@ Texts of prompts reach the page only as JSON or through the template's escaping,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from interp.files import written_whole
+from interp.files import encodable, written_whole
 from interp.report.titles import distinguished
 from interp.report.views import View, view_of
 from interp.results import Result
@@ -40,11 +39,6 @@ def _script() -> str:
 @cache
 def _style() -> str:
     return "\n".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
-
-
-def encodable(text: str) -> str:
-    """Return a text with U+FFFD for lone surrogates, which no file and no browser can take."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def to_html(

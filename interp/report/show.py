@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from interp.report.page import encodable, to_html
+from interp.files import encodable
+from interp.report.page import to_html
 from interp.results import Result
 
 LARGEST = 8_000_000  # characters of a page that a notebook is made to carry

@@ -17,9 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import Followed
 from interp.decoders import check_decoder
 from interp.precision import at_least_float32
-from interp.readout.logit_attribution import Ids, logit_attribution
+from interp.readout.logit_attribution import logit_attribution
 from interp.weights.head_circuits import reads_normalised
 from interp.weights.token_circuits import final_directions, top_texts, vocabulary_chunks
 from models.errors import InputError
@@ -182,8 +183,8 @@ def exciting_contexts(
 def fired_memories(
     model: ResumableModel,
     tokens: Int[Tensor, "1 pos"],
-    answer: Ids,
-    wrong: Ids | None = None,
+    answer: Followed,
+    wrong: Followed | None = None,
     *,
     n_memories: int = 10,
     n_tokens: int = 8,

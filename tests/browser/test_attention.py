@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from tests.browser.reading import chance, number
 from tests.interp.report import examples
 
+CHOICES = [["layers", 1], ["heads", 0]]
 SIZES = pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 
 
@@ -109,3 +112,28 @@ def test_a_packed_head_shows_its_weights_as_near_as_it_says(visit, monkeypatch):
             assert row.locator(".score").inner_text().startswith("<")
         else:
             assert float(weight) == pytest.approx(float(true), abs=float(error * pattern.max()) + 1e-3)
+
+
+def test_of_two_heads_asked_for_quickly_the_later_is_shown(visit):
+    page = visit(examples.heads_attention())
+    page.evaluate(
+        """() => {
+        const inflate = window.DecompressionStream; // the first pattern asked for arrives last
+        let first = true;
+        window.DecompressionStream = class { constructor(kind) {
+            const own = new inflate(kind), slow = first; first = false;
+            this.writable = own.writable;
+            this.readable = slow ? own.readable.pipeThrough(new TransformStream({ async transform(chunk, to) {
+                await new Promise((done) => setTimeout(done, 400)); to.enqueue(chunk); } })) : own.readable;
+        } };
+        const [layers, heads] = document.querySelectorAll("select");
+        for (const [list, to] of LIST) {
+            const one = { layers, heads }[list];
+            one.value = to; one.dispatchEvent(new Event("change"));
+        }
+    }""".replace("LIST", json.dumps(CHOICES))
+    )
+    page.wait_for_timeout(900)  # longer than the slow one takes
+    assert page.locator("[aria-pressed=true]").get_attribute("data-head") == "L1H0"
+    assert "L1H0" in page.locator(".columns h3").first.inner_text()
+    assert [page.locator("select").nth(i).input_value() for i in range(2)] == ["1", "0"]

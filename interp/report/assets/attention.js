@@ -101,17 +101,20 @@ views.attention = async (mount, data) => {
   }
 
   // -- choosing a head ---------------------------------------------------------------------------------------------
-  const layerField = choice("Layer", layers.map((l) => [l, `L${l}`]), layer, (to) => pick(Number(to), head));
-  const headField = choice("Head", range(nHeads).map((i) => [i, `H${i}`]), head, (to) => pick(layer, Number(to)));
+  let asked = [layer, head]; // chosen, and perhaps still being unpacked
+  const layerField = choice("Layer", layers.map((l) => [l, `L${l}`]), layer, (to) => pick(Number(to), asked[1]));
+  const headField = choice("Head", range(nHeads).map((i) => [i, `H${i}`]), head, (to) => pick(asked[0], Number(to)));
   const precision = h("p", { class: "note" });
   async function pick(l, i) {
-    const loaded = await load(l, i);
-    [layer, head, pattern] = [l, i, loaded];
+    const own = asked = [l, i];
     layerField.querySelector("select").value = l;
     headField.querySelector("select").value = i;
+    heads.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", button.dataset.head === `L${l}H${i}`));
+    const loaded = await load(l, i);
+    if (own !== asked) return; // of two quick choices the later is shown, whichever loads first
+    [layer, head, pattern] = [l, i, loaded];
     const pack = packs[`L${l}H${i}`];
     precision.textContent = pattern.exact ? `Scores are stored to ±${show(pack.error, 5)}.` : `Weights are stored to ±${show(100 * pack.error, 1)} % of each row's largest; scores are their logarithms, so ≈.`;
-    heads.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", button.dataset.head === `L${l}H${i}`));
     showQuery();
   }
 

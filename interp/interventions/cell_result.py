@@ -109,9 +109,12 @@ class CellResult(Result):
         return bootstrap_interval(np.moveaxis(values - into, -1, 0), seed, level)
 
     def p_values(self, metric: str | None = None) -> np.ndarray:
-        """Return p of each cell's ``change`` being 0 over examples, ``[*axes]``: paired t-test, Holm over the cells.
+        """Return p of each cell's mean ``change`` being 0, ``[*axes]``: sign flips, max-T over the cells of the grid.
 
-        Raises InputError where there is nothing to compare, as ``interval`` does.
+        See ``interp.statistics.sign_flip_p_values``.
+
+        Raises:
+            InputError: there is nothing to compare, as for ``interval``.
         """
         values, into = self._examples(metric)
         return change_p_values(np.moveaxis(values, -1, 0), into)

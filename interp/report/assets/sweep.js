@@ -88,7 +88,7 @@ views.sweep = async (mount, data) => {
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
       { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / strongest, { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
       ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}`, note: "bootstrap interval of this cell’s change over the examples" },
-        { name: "p", title: "p", numeric: true, note: "paired t-test over the examples, corrected over all cells of the grid", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : []),
+        { name: "p", title: "p", numeric: true, note: "of the mean change over examples being 0: sign flips, corrected over all cells of the grid (max-T)", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : []),
     ], all, { limit: 12, order: "change" }));
   }
 

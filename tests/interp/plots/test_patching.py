@@ -122,11 +122,11 @@ def test_four_axes_do_not_fit_on_a_page(model):
 
 def test_significant_cells_have_dots_and_others_none(model):
     result = found(model)
-    values = result.values["logit_difference"].copy()
-    spread = np.array([-1e-3, 0.0, 1e-3])
-    values[...] = result.into() + 0.2 * np.array([1.0, -1.0, 0.05])
-    values[1, 3] = result.into() + 1.0 + spread
-    certain = dataclasses.replace(result, values={"logit_difference": values})
+    into = np.tile(result.into(), 2)  # six examples: with fewer nothing is significant
+    values = np.broadcast_to(into + 0.2 * np.tile([1.0, -1.0, 0.05], 2), (*result.mean().shape, 6)).copy()
+    values[1, 3] = into + 1.0 + np.tile([-1e-3, 0.0, 1e-3], 2)
+    of_six = {"corrupted": {"logit_difference": into}, "values": {"logit_difference": values}}
+    certain = dataclasses.replace(result, **of_six)
     figure = plot_cells(certain)
     (dots,) = figure.axes[0].collections
     assert dots.get_offsets().tolist() == [[3, 1]]  # position across, layer down

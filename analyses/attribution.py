@@ -178,7 +178,8 @@ def _show(
     from rich.console import Console
     from rich.text import Text
 
-    from analyses.terminal import new_table, say, visible
+    from analyses.table import Table
+    from analyses.terminal import say, visible
 
     texts = found.tokens[0]
     console = Console(highlight=False, emoji=False)
@@ -189,28 +190,28 @@ def _show(
     say(console, "logit", f"{found.what}: {float(found.logit[0]):+.3f}; {within}", "cyan")
     console.print()
     console.print(Text(f"what wrote it, by {found.by}", style="bold"))
-    table = new_table("part", "logits>")
+    table = Table("part", "logits>")
     for part, value in found.to_frame().head(top).itertuples(index=False):
         table.add_row(part, f"{value:+.3f}", style="green" if value > 0 else "red")
-    console.print(table)
+    table.show(console)
     console.print()
     console.print(Text("where the strongest heads took it from", style="bold"))
-    table = new_table("head", "logits>", "tokens")
+    table = Table("head", "logits>", "tokens")
     for one in sources:
         best = one.values[0].abs().topk(min(3, len(texts))).indices.tolist()
         taken = ", ".join(f"{visible(texts[i])} ({i}) {float(one.values[0, i]):+.2f}" for i in best)
         table.add_row(str(one.head), f"{float(one.values.sum()):+.3f}", taken)
-    console.print(table)
+    table.show(console)
     if memories is not None:
         console.print()
         console.print(Text("the strongest memories", style="bold"))
-        table = new_table("memory", "fired>", "logits>", "value")
+        table = Table("memory", "fired>", "logits>", "value")
         for memory, activation, added in zip(
             memories.memories, memories.activations, memories.attributions, strict=True
         ):
             value = " ".join(visible(text) for text, _ in memory.value_tokens[:4])
             table.add_row(memory.name, f"{float(activation):+.2f}", f"{float(added):+.3f}", value)
-        console.print(table)
+        table.show(console)
     console.print()
     say(console, "frozen", FROZEN, "dim")
 

@@ -8,7 +8,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from analyses.terminal import new_table, say, visible
+from analyses.table import Table
+from analyses.terminal import say, visible
 
 if TYPE_CHECKING:
     from interp.interventions import AblationResult, PatchingResult
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from models import HookedDecoder
 
 ALPHA = 0.05
+SPARE = ("95 %", "recovered", "p")  # columns that a narrow window does without, the first to go first
 COLUMNS = (
     "95 %: bootstrap interval over examples, of this cell alone; p: of the mean change being 0, by sign flips, "
     "corrected over all cells of the grid (max-T), so that an interval may leave out zero where p is large"
@@ -82,7 +84,7 @@ def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, 
     columns = ["cell", "change>"]
     columns += ["recovered>"] if any(row["recovered"] is not None for row in rows) else []
     columns += ["95 %>", "p>"] if tested else []
-    table = new_table(*columns)
+    table = Table(*columns, spare=SPARE)
     for row in rows[:top]:
         shown = {
             "cell": row["cell"],
@@ -93,7 +95,7 @@ def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, 
         }
         style = "green" if row in significant else "dim" if tested else ""
         table.add_row(*(shown[column] for column in columns), style=style)
-    console.print(table)
+    table.show(console)
     if tested:
         say(console, "columns", COLUMNS, "dim")
     else:

@@ -1,15 +1,15 @@
 """What the circuit analysis prints: the circuit in a line, its links, and what the weights say of its heads.
 
-It fits 80 columns, and stays plain text where it is piped.
+It fits the window, 80 columns where there is none, and stays plain text where it is piped.
 """
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from analyses.terminal import model_line, new_table, say
+from analyses.table import Table
+from analyses.terminal import model_line, say
 from interp.weights import InductionCircuit
 
 COLUMNS = (
@@ -53,7 +53,7 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
         )
     )
     if links:
-        console.print(_links(circuit, top))
+        _links(circuit, top).show(console)
     else:
         say(console, "none", "no pair of a previous-token head and an induction head in a later layer", "yellow")
     for line in _told(circuit):
@@ -64,7 +64,7 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
     if circuit.weights:
         console.print()
         console.print(Text("what their weights say", style="bold"))
-        console.print(_weights(circuit))
+        _weights(circuit).show(console)
     console.print()
     say(console, "columns", COLUMNS, "dim")
     if circuit.weights:
@@ -74,7 +74,10 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
 
 
 def _links(circuit: InductionCircuit, top: int) -> Table:
-    table = new_table("found", "link", "comp>", "null>", "z>", "effect>", "95 %", "other>", "p>", "whole>")
+    table = Table(
+        "found", "link", "comp>", "null>", "z>", "effect>", "95 %", "other>", "p>", "whole>",
+        spare=("whole", "null", "other", "comp", "95 %", "z", "p"),
+    )  # fmt: skip
     for link in circuit.links[:top]:
         table.add_row(
             "yes" if link.verdict else "no",
@@ -103,7 +106,7 @@ def _told(circuit: InductionCircuit) -> list[str]:
 
 
 def _weights(circuit: InductionCircuit) -> Table:
-    table = new_table("head", "kind", "copying>", "by outputs>", "one back by position>")
+    table = Table("head", "kind", "copying>", "by outputs>", "one back by position>", spare=("one back by position",))
     for one in circuit.weights:
         positional = circuit.positional_score(one.head)
         table.add_row(

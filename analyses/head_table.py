@@ -1,6 +1,6 @@
 """What a head analysis prints: for each kind the best heads, what they cause, and what to be careful about.
 
-It fits 80 columns, and stays plain text where it is piped.
+It fits the window, 80 columns where there is none, and stays plain text where it is piped.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from analyses.terminal import model_line, new_table, say, visible
+from analyses.table import Table
+from analyses.terminal import model_line, say, visible
 from interp.results import CausalEvidence, HeadEvidence, HeadReport
 
 LOOKS = {
@@ -26,6 +26,7 @@ COLUMNS = (
     "null: score to expect of other heads; p: corrected over all heads; effect: of this head alone, in the unit "
     "of the causal line; also: the head's highest score of another kind"
 )
+SPARE = ("also", "null", "95 %", "p", "effect")  # columns that a narrow window does without, the first to go first
 BAR = 8
 NAMED = 20  # found heads to name beyond the table
 WORTH_A_MENTION = 0.1
@@ -76,7 +77,7 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
     )
     causal = next((evidence for evidence in report.causal if evidence.kind == kind), None)
     rest = [evidence for evidence in ranked if not evidence.verdict]
-    console.print(_head_table([*found, *rest][:top], _ascii(console)))
+    _head_table([*found, *rest][:top], _ascii(console)).show(console)
     if unlisted := [str(evidence.name) for evidence in found[top:]]:
         rest_of_them = f", and {len(unlisted) - NAMED} more in the record" if len(unlisted) > NAMED else ""
         say(console, "also", ", ".join(unlisted[:NAMED]) + rest_of_them, "green")
@@ -87,7 +88,7 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
 
 
 def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
-    table = new_table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also")
+    table = Table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also", spare=SPARE)
     for evidence in rows:
         other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
         table.add_row(
@@ -128,7 +129,7 @@ def _causal_sentence(causal: CausalEvidence) -> str:
 def _show_published(console: Console, published: Mapping[str, Any]) -> None:
     console.print()
     console.print(Text(f"beside the published heads of {published['model']}", style="bold"))
-    table = new_table("found", "kind", "head", "published>", "here>", "rank>", "as reported")
+    table = Table("found", "kind", "head", "published>", "here>", "rank>", "as reported", spare=("as reported", "rank"))
     for head in published["heads"]:
         table.add_row(
             "yes" if head["verdict"] else "no",
@@ -140,7 +141,7 @@ def _show_published(console: Console, published: Mapping[str, Any]) -> None:
             head["note"],
             style="green" if head["verdict"] else "yellow",
         )
-    console.print(table)
+    table.show(console)
     for source in dict.fromkeys(head["source"] for head in published["heads"]):
         say(console, "source", source, "dim")
     for kind, names in published["not_published"].items():

@@ -1,6 +1,6 @@
 """What the logit-lens analysis prints: the answer, where it takes over, and one line per depth.
 
-It fits 80 columns, and stays plain text where it is piped.
+It fits the window, 80 columns where there is none, and stays plain text where it is piped.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from analyses.terminal import model_line, new_table, say, visible
+from analyses.table import Table
+from analyses.terminal import model_line, say, visible
 from interp.readout.lens_result import LensResult
 
 COLUMNS = (
@@ -61,7 +62,7 @@ def _show_depths(console: Console, lens: LensResult) -> None:
     assert lens.target_probability is not None
     assert lens.target_rank is not None
     takeover = lens.takeover()
-    table = new_table("after", "guess", "p>", "target>", "rank>", "KL>", "entropy>", "|x|>")
+    table = Table("after", "guess", "p>", "target>", "rank>", "KL>", "entropy>", "|x|>", spare=("|x|", "entropy", "KL"))
     for row, name in enumerate(lens.rows):
         guess, chance = lens.guess(row)
         table.add_row(
@@ -75,4 +76,4 @@ def _show_depths(console: Console, lens: LensResult) -> None:
             f"{lens.residual_norm[row, 0, -1]:.1f}",
             style="green" if takeover is not None and row >= lens.rows.index(takeover) else None,
         )
-    console.print(table)
+    table.show(console)

@@ -1,31 +1,27 @@
-"""What analyses print with: paragraphs that hang beside a label, tables without lines, the files written.
+"""What analyses print with: paragraphs that hang beside a label, and the files written.
 
-It fits 80 columns, and stays plain text where it is piped.
+It fits the window, 80 columns where there is none, and stays plain text where it is piped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 MARGIN = 9
+LEAST = 16  # cells of a paragraph, in however narrow a window
 
 
 def say(console: Console, label: str, text: str, style: str) -> None:
     """Print a paragraph that hangs beside its label."""
-    width = max(40, console.width)
-    lines = fill(
-        text, width, initial_indent=f"{label:<{MARGIN}}", subsequent_indent=" " * MARGIN, break_on_hyphens=False
-    )
-    paragraph = Text(lines)
+    lines = Text(" ".join(text.split())).wrap(console, max(LEAST, console.width - MARGIN))
+    paragraph = Text(f"{label:<{MARGIN}}" + ("\n" + " " * MARGIN).join(line.plain.rstrip() for line in lines))
     paragraph.stylize(style, 0, len(label))
-    console.print(paragraph)
+    console.print(paragraph, soft_wrap=True)
 
 
 def model_line(name: str, config: Mapping[str, Any], n_parameters: int, precision: str) -> str:
@@ -43,14 +39,6 @@ def show_files(out: Path, names: Sequence[str], seconds: Mapping[str, float]) ->
     say(console, "written", f"{out}/: {', '.join(names)}", "cyan")
     parts = ", ".join(f"{stage} {took:.1f}" for stage, took in seconds.items())
     say(console, "time", f"{sum(seconds.values()):.1f} s ({parts})", "cyan")
-
-
-def new_table(*headers: str) -> Table:
-    """Return an empty table without lines; a header that ends in ``>`` has its column to the right."""
-    lines = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for header in headers:
-        lines.add_column(header.rstrip(">"), justify="right" if header.endswith(">") else "left", no_wrap=True)
-    return lines
 
 
 def visible(token: str) -> str:

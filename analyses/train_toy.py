@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from analyses.command import Device, Out, Seed, progress_bar, run
-from analyses.terminal import new_table, say
+from analyses.table import Table
+from analyses.terminal import say
 
 if TYPE_CHECKING:
     from models import HookedDecoder
@@ -122,17 +123,17 @@ def _show(name: str, training: TrainingRecord, changed: int | None, checks: Sequ
     change = f"no phase change in {steps} steps" if changed is None else f"phase change at step {changed} of {steps}"
     console = Console(highlight=False, emoji=False)
     say(console, "model", f"{name}: {change}", "cyan")
-    table = new_table("holds", "check", "value>", "bound>")
+    table = Table("holds", "value>", "bound>", "check")
     for check in checks:
         style = "green" if check.holds else "red"
         table.add_row(
             "yes" if check.holds else "no",
-            check.what,
             f"{check.value:.3g}",
             f"{check.relation} {check.bound:g}",
+            check.what,
             style=style,
         )
-    console.print(table)
+    table.show(console)
 
 
 def _show_files(files: Sequence[Path], weights: Path, holds: bool) -> None:

@@ -48,7 +48,7 @@ def test_weights_carry_how_they_came_about(tmp_path, capsys):
     assert about["steps"] == [6, 4]
     assert about["metrics"]["accuracy"] < 0.3
     assert set(about["versions"]) >= {"torch", "residscope"}
-    assert "weights/toy-attn.safetensors" in capsys.readouterr().out.replace("\n", "")
+    assert "weights/toy-attn.safetensors" in "".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("few_steps", "no_thresholds")

@@ -14,6 +14,12 @@ from models.generate import prune_logits
 from tests.browser.reading import chance, number
 from tests.interp.report import examples
 
+IN_VIEW = """
+(element) => new Promise((done) => {
+  const watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && done());
+  watch.observe(element);
+})
+"""  # resolves once the element is in the window, however long a smooth scroll takes
 SIZES = pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 
 
@@ -149,6 +155,33 @@ def test_the_head_report(visit, width, theme):
         "0.", "."
     )
     assert "the vocabulary is small" in page.locator(".warning").inner_text()
+
+
+@SIZES
+def test_d6_a_head_without_a_stored_pattern_says_so(visit, width, theme):
+    result = examples.report()
+    page = visit(result, width, theme)
+    page.locator("[data-value=induction]").click()
+    canvas, title = page.locator(".matrix canvas").first, page.locator(".ruled h3").first
+    assert {"L1H3", "L0H2"} <= result.patterns.keys()
+    assert "L0H1" not in result.patterns
+    before, told = title.inner_text(), page.locator(".ruled .note")
+    assert not told.is_visible()
+    for moves, head in [(["Home", "ArrowRight"], "L0H1"), (["ArrowDown", "ArrowRight", "ArrowRight"], "L1H3")]:
+        canvas.focus()
+        for key in [*moves, "Enter"]:
+            page.keyboard.press(key)
+        if head in result.patterns:
+            assert title.inner_text() == f"Where {head} looks"
+            assert not told.is_visible()
+            page.locator(".ruled .matrix").evaluate(IN_VIEW)
+            assert "Choose it to see where it looks" in page.locator(".readout").first.inner_text()
+        else:
+            assert title.inner_text() == before
+            assert f"Where {head} looks is not stored" in told.inner_text()
+            assert "L1H3" in told.inner_text()
+            assert "not stored" in page.locator(".readout").first.inner_text()
+    assert "a dot marks those whose pattern is stored" in page.locator(".legend").first.inner_text()
 
 
 @SIZES

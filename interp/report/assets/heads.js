@@ -19,11 +19,12 @@ views.heads = async (mount, data) => {
       colour: (r, c) => rgb("amount", at.get(`${r} ${c}`).score),
       text: (r, c) => probability(at.get(`${r} ${c}`).score, 2),
       framed: (r, c) => at.get(`${r} ${c}`).verdict,
-      picked: (r, c) => look(`L${r}H${c}`),
+      dotted: (r, c) => result.patterns[`L${r}H${c}`],
+      picked: (r, c) => look(`L${r}H${c}`)?.scrollIntoView({ block: "nearest" }),
       describe: (r, c) => {
         const one = at.get(`${r} ${c}`);
         const others = Object.entries(one.confounds).map(([other, score]) => `${words(other)} ${probability(score, 2)}`).join(", ");
-        return h("span", {}, h("b", {}, name(one)), ` score ${probability(one.score)}, 95 % ${probability(one.interval[0])} to ${probability(one.interval[1])}, null ${probability(one.null)}, p ${probability(one.p_value)}${one.verdict ? "; found" : ""}${others ? `; as ${others}` : ""}`);
+        return h("span", {}, h("b", {}, name(one)), ` score ${probability(one.score)}, 95 % ${probability(one.interval[0])} to ${probability(one.interval[1])}, null ${probability(one.null)}, p ${probability(one.p_value)}${one.verdict ? "; found" : ""}${others ? `; as ${others}` : ""}. ${result.patterns[name(one)] ? "Choose it to see where it looks." : "Where it looks is not stored."}`);
       },
     });
     const table = sortable([
@@ -38,7 +39,7 @@ views.heads = async (mount, data) => {
     panel.replaceChildren(
       h("p", { class: "takeover" }, h("b", {}, found.length ? `${found.length} ${words(kind)} head${found.length > 1 ? "s" : ""}` : `No ${words(kind)} head`), ` among ${rows.length}.`, found.length ? ` Best: ${found.slice(0, 6).map((one) => `${name(one)} ${probability(one.score, 2)}`).join(", ")}.` : ""),
       causal ? evidence(causal) : "",
-      h("div", { class: "columns verdicts" }, h("div", {}, h("h3", {}, "All heads"), grid.element, legend("amount", "0", "1", "score; found heads are framed")), h("div", {}, h("h3", {}, "Evidence"), table)));
+      h("div", { class: "columns verdicts" }, h("div", {}, h("h3", {}, "All heads"), grid.element, legend("amount", "0", "1", "score; found heads are framed, a dot marks those whose pattern is stored")), h("div", {}, h("h3", {}, "Evidence"), table)));
     const best = rows.find((one) => result.patterns[name(one)]);
     if (best) look(name(best));
   }
@@ -58,22 +59,27 @@ views.heads = async (mount, data) => {
   };
   let current = shown ? plain() : null;
   const lookTitle = h("h3", {});
+  const missing = h("p", { class: "note", role: "status", hidden: true });
   const patterns = shown ? patternMatrix(tokens, () => current, { scores: false }) : null;
   const chosen = shown ? choice("Head", Object.keys(result.patterns).map((one) => [one, one]), shown, look) : null;
+  /** Show a head's pattern and return its element, or say that it is not stored. */
   function look(head) {
-    if (!result.patterns[head]) return;
+    missing.hidden = head in result.patterns;
+    missing.textContent = `Where ${head} looks is not stored in this page, only where ${Object.keys(result.patterns).join(", ") || "no head"} looks; analyses/logit_lens.py shows every head on a prompt of yours.`;
+    if (!missing.hidden) return null;
     shown = head;
     current = plain();
     chosen.querySelector("select").value = head;
     lookTitle.textContent = `Where ${head} looks`;
     patterns.draw();
+    return patterns.element;
   }
   const losses = [{ label: "as it is", values: result.token_loss }];
   if (result.token_loss_ablated) losses.push({ label: "without its induction heads", values: result.token_loss_ablated });
   const loss = lineChart(losses, { label: "Loss of each next token, nats", low: 0, height: 240, yText: (y) => fixed(y, 1), xText: (i) => String(i + 1) });
 
   mount.append(segmented("Kind of head", result.kinds.map((one) => [one, words(one)]), kind, (to) => { kind = to; showKind(); }).element, panel,
-    h("div", { class: "columns ruled" }, patterns ? h("div", {}, h("div", { class: "toolbar" }, lookTitle, chosen), patterns.element, legend("amount", "0", "1", "square-root scale")) : null, h("div", {}, loss.element)));
+    h("div", { class: "columns ruled" }, h("div", {}, h("div", { class: "toolbar" }, lookTitle, chosen), missing, ...(patterns ? [patterns.element, legend("amount", "0", "1", "square-root scale")] : [])), h("div", {}, loss.element)));
   showKind();
   return { json: () => result, csv: () => result.heads.map(({ interval, confounds, ...one }) => ({ name: name(one), ...one, low: interval[0], high: interval[1] })) };
 };

@@ -3,6 +3,7 @@
 /**
  * options: rows, columns; colour(r, c) -> [r, g, b] or null for a hatched cell; describe(r, c) -> text or element;
  * rowLabel(r), columnLabel(c); text(r, c) shown where cells are large; picked(r, c) when one is chosen; framed(r, c);
+ * dotted(r, c): there is more to see of this cell;
  * cell: the largest side of a cell; square: cells as high as wide; label: what the grid is; start: [r, c] chosen at first.
  */
 function matrix(options) {
@@ -78,6 +79,12 @@ function matrix(options) {
           context.strokeStyle = token("--warm");
           context.lineWidth = 2;
           context.strokeRect(x + 1, y + 1, size.w - gap - 2, size.h - gap - 2);
+        }
+        if (options.dotted?.(r, c)) {
+          context.fillStyle = inkOn(colour);
+          context.beginPath();
+          context.arc(x + size.w - gap - 6, y + 6, Math.min(2.5, size.w / 6), 0, 2 * Math.PI);
+          context.fill();
         }
       }
     }

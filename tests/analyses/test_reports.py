@@ -31,7 +31,7 @@ def test_a_page_is_written_on_request(name, tmp_path, capsys):
     assert re.findall(r'data-view="(\w+)"', html) == VIEWS[name]
     assert command.endswith(" --report")
     assert command in html
-    assert f"{name}.html" in capsys.readouterr().out.replace("\n", "")
+    assert f"{name}.html" in "".join(capsys.readouterr().out.split())
 
 
 def test_none_is_written_unasked(tmp_path):

@@ -166,12 +166,13 @@ def ablate_together(
         return f"cells of {result.site} over {', '.join(result.axes)} are not taken out together"
     if not result.complete:
         return "the sweep was interrupted"
-    rows = cell_rows(result, None)[:together]
-    parts = [notation.format(*(row[axis] for axis in axes)) for row in rows]
+    rows = cell_rows(result, None)
+    parts = [notation.format(*(row[axis] for axis in axes)) for row in rows[:together]]
     try:
-        return replace(ablate(model, batch.clean, batch.metric(), parts, **options), model=result.model)
+        joint = ablate(model, batch.clean, batch.metric(), parts, **options)
     except InputError as error:  # an edge that is padding in some prompt
         return str(error)
+    return replace(joint, model=result.model, chosen_from=len(rows))
 
 
 def record(
@@ -189,7 +190,7 @@ def record(
         together = {"parts": list(joint.parts), "joint": joint.joint_change(), "sum_of_singles": joint.sum_of_singles()}
     return {
         "analysis": "ablation",
-        "schema_version": 1,
+        "schema_version": 2,
         "command": command,
         "model": result.model,
         "seed": seed,
@@ -224,7 +225,7 @@ def show(
     say(console, "metric", f"{name}: {values['intact']:+.2f} on the untouched run", "cyan")
     how = result.method.replace("_", " ") + (", attention patterns frozen" if result.frozen_attention else "")
     about = f"{how} ablation; change in {name} without the cell, mean over prompts"
-    show_cells(console, f"{result.site} over {' × '.join(result.axes)}", about, values["cells"], top)
+    show_cells(console, f"{result.site} over {' × '.join(result.axes)}", about, values["cells"], top, len(batch))
     console.print()
     say(console, "jointly", *_said(joint))
     show_cost(console, result)
@@ -242,7 +243,8 @@ def _said(joint: JointAblation | str) -> tuple[str, str]:
     else:
         meaning = "they do the same work in sequence, or little is left to lose"
     parts = ", ".join(joint.parts)
-    return f"{parts} together {together:+.3f}, the sum of each alone {singles:+.3f}: {meaning}", "cyan"
+    sums = f"{parts} together {together:+.3f}, the sum of each alone {singles:+.3f}: {meaning}"
+    return f"{sums} (chosen on these prompts, the largest of {joint.chosen_from} cells: no p)", "cyan"
 
 
 if __name__ == "__main__":

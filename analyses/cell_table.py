@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from models import HookedDecoder
 
 ALPHA = 0.05
-SPARE = ("95 %", "recovered", "p")  # columns that a narrow window does without, the first to go first
+SPARE = ("95 %", "recovered", "p (mean ≠ 0)")  # columns that a narrow window does without, the first to go first
 COLUMNS = (
-    "95 %: bootstrap interval over examples, of this cell alone; p: of the mean change being 0, by sign flips, "
-    "corrected over all cells of the grid (max-T), so that an interval may leave out zero where p is large"
+    "95 %: bootstrap interval over examples, of this cell alone; p (mean ≠ 0): of the mean change being 0, by sign "
+    "flips, corrected over all cells of the grid (max-T), so that an interval may leave out zero where p is large"
 )
 
 
@@ -39,7 +39,8 @@ def show_question(console: Console, model: HookedDecoder, batch: PromptBatch, *,
 def cell_rows(result: PatchingResult | AblationResult, recovered: np.ndarray | None) -> list[dict[str, Any]]:
     """Return every cell as plain values, largest change first.
 
-    ``low``, ``high`` and ``p_value`` are None where there are too few examples, ``recovered`` where it is not defined.
+    ``low``, ``high`` and ``p_mean_change`` are None where there are too few examples, ``recovered`` where it is not
+    defined.
     """
     from models.errors import InputError
 
@@ -49,7 +50,7 @@ def cell_rows(result: PatchingResult | AblationResult, recovered: np.ndarray | N
     except InputError:
         low = high = p_values = np.full(change.shape, np.nan)
     share = np.full(change.shape, np.nan) if recovered is None else recovered
-    columns = {"change": change, "low": low, "high": high, "p_value": p_values, "recovered": share}
+    columns = {"change": change, "low": low, "high": high, "p_mean_change": p_values, "recovered": share}
     rows = [
         {"cell": cell_name(result.axes, place), **dict(zip(result.axes, map(int, place), strict=True))}
         | {name: None if np.isnan(values[place]) else float(values[place]) for name, values in columns.items()}
@@ -73,17 +74,17 @@ def cell_name(axes: tuple[str, ...], place: tuple[int, ...]) -> str:
     return name.strip() + (f"@{at['pos']}" if "pos" in at else "")
 
 
-def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, Any]], top: int) -> None:
-    """Print the cells of largest change, the significant ones in green."""
-    significant = [row for row in rows if row["p_value"] is not None and row["p_value"] < ALPHA]
-    tested = any(row["p_value"] is not None for row in rows)
+def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, Any]], top: int, n: int) -> None:
+    """Print the cells of largest change over ``n`` examples, the significant ones in green."""
+    significant = [row for row in rows if row["p_mean_change"] is not None and row["p_mean_change"] < ALPHA]
+    tested = any(row["p_mean_change"] is not None for row in rows)
     console.print()
     count = f": {len(significant)} of {len(rows)} cells change it, p < .05" if tested else f": {len(rows)} cells"
     console.print(Text.assemble((heading + count, "bold green" if significant or not tested else "bold yellow")))
     say(console, "", about, "dim")
     columns = ["cell", "change>"]
     columns += ["recovered>"] if any(row["recovered"] is not None for row in rows) else []
-    columns += ["95 %>", "p>"] if tested else []
+    columns += ["95 %>", "p (mean ≠ 0)>"] if tested else []
     table = Table(*columns, spare=SPARE)
     for row in rows[:top]:
         shown = {
@@ -91,15 +92,30 @@ def show_cells(console: Console, heading: str, about: str, rows: list[dict[str, 
             "change>": "unfinished" if row["change"] is None else f"{row['change']:+.3f}",
             "recovered>": "" if row["recovered"] is None else f"{100 * row['recovered']:.0f} %",
             "95 %>": "" if row["low"] is None else f"{row['low']:+.3f} to {row['high']:+.3f}",
-            "p>": "" if row["p_value"] is None else "<.001" if row["p_value"] < 0.001 else f"{row['p_value']:.3f}",
+            "p (mean ≠ 0)>": _p_value(row["p_mean_change"]),
         }
         style = "green" if row in significant else "dim" if tested else ""
         table.add_row(*(shown[column] for column in columns), style=style)
     table.show(console)
     if tested:
         say(console, "columns", COLUMNS, "dim")
+        say(console, "least p", *_least(n))
     else:
         say(console, "note", "no intervals or p-values: they need two examples or more", "yellow")
+
+
+def _p_value(p: float | None) -> str:
+    return "" if p is None else "<.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _least(n: int) -> tuple[str, str]:
+    """Return what is printed about the least p that n examples allow, and in which colour."""
+    from interp.statistics import least_p_value
+
+    text = f"{n} examples: the least p possible is {least_p_value(n):.2g}"
+    if least_p_value(n) < ALPHA:
+        return text, "dim"
+    return text + ", so that no cell can be significant at .05; give 6 examples or more", "yellow"
 
 
 def show_missing(notes: list[str]) -> None:

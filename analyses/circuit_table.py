@@ -13,10 +13,11 @@ from analyses.terminal import model_line, say
 from interp.weights import InductionCircuit
 
 COLUMNS = (
-    "comp: composition score from the weights, null: its dimension null, z: against random rotations; "
-    "effect: fall of the induction score when the earlier head is mean-ablated in that input alone, with its 95 % "
-    "interval; other: the largest fall other heads of that layer make there; p: sign test over sequences, corrected "
-    "over all links; whole: the fall when it is ablated for everything; found: p < alpha and a tenth of the score"
+    "comp: composition score from the weights, z: against random rotations; effect: fall of the induction score when "
+    "the earlier head is mean-ablated in that input alone, with its 95 % interval; other: the largest fall other heads "
+    "of that layer make there; p (>other): sign test over sequences that the effect is larger than these (than 0 where "
+    "there are none), corrected over all links; whole: the fall when it is ablated for everything; found: p < alpha "
+    "and a tenth of the score; random weights give comp"
 )
 WEIGHT_COLUMNS = (
     "copying: whether the head's OV circuit raises the token it looks at, sum of eigenvalues over sum of their "
@@ -66,7 +67,7 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
         console.print(Text("what their weights say", style="bold"))
         _weights(circuit).show(console)
     console.print()
-    say(console, "columns", COLUMNS, "dim")
+    say(console, "columns", f"{COLUMNS} {circuit.dimension_null:.2f}", "dim")
     if circuit.weights:
         say(console, "weights", WEIGHT_COLUMNS, "dim")
     for warning in report.warnings:
@@ -75,20 +76,19 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
 
 def _links(circuit: InductionCircuit, top: int) -> Table:
     table = Table(
-        "found", "link", "comp>", "null>", "z>", "effect>", "95 %", "other>", "p>", "whole>",
-        spare=("whole", "null", "other", "comp", "95 %", "z", "p"),
+        "found", "link", "comp>", "z>", "effect>", "95 %", "other>", "p (>other)>", "whole>",
+        spare=("whole", "other", "comp", "95 %", "z", "p (>other)"),
     )  # fmt: skip
     for link in circuit.links[:top]:
         table.add_row(
             "yes" if link.verdict else "no",
             f"{link.earlier}→{link.later}.{link.route.lower()}",
             f"{link.composition:.2f}",
-            f"{circuit.dimension_null:.2f}",
             f"{link.z:.0f}",
             f"{link.effect:+.2f}",
             f"{link.interval[0]:.2f}–{link.interval[1]:.2f}",
             f"{link.null:+.2f}" if link.null_heads else "",
-            "<.001" if link.p_value < 0.001 else f"{link.p_value:.3f}",
+            "<.001" if link.p_above_null < 0.001 else f"{link.p_above_null:.3f}",
             f"{link.whole:+.2f}",
             style="green" if link.verdict else "dim",
         )

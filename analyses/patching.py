@@ -160,7 +160,7 @@ def record(
         recovered, note = None, str(error)
     return {
         "analysis": "patching",
-        "schema_version": 1,
+        "schema_version": 2,
         "command": command,
         "model": result.model,
         "seed": seed,
@@ -200,7 +200,14 @@ def show(
     about = (
         f"{into} ({result.direction}); change in {name}, mean over pairs; recovered: 0 % is the corrupted run, 100 % "
     )
-    show_cells(console, f"{result.site} over {' × '.join(result.axes)}", about + "the clean one", values["cells"], top)
+    show_cells(
+        console,
+        f"{result.site} over {' × '.join(result.axes)}",
+        about + "the clean one",
+        values["cells"],
+        top,
+        len(batch),
+    )
     if values["not_recovered"]:
         say(console, "note", values["not_recovered"], "yellow")
     console.print()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -78,13 +78,26 @@ class JointAblation(_Ablated):
     Attributes:
         parts: their names.
         joint: per metric, the run without any of them, ``[batch]``.
+        chosen_from: how many cells the parts are the largest of, on these same prompts; 0 where they were named before.
     """
+
+    schema_version: ClassVar[int] = 2
 
     parts: tuple[str, ...]
     joint: Mapping[str, np.ndarray]
+    chosen_from: int = 0
 
     def labels(self, axis: str) -> Sequence[str]:
         return self.parts
+
+    @property
+    def untestable(self) -> str:
+        if not self.chosen_from:
+            return ""
+        return (
+            f"the parts were chosen on these prompts, the largest of {self.chosen_from} cells, which alone makes their "
+            "changes large; the grid's own p-values count that choice, and so do other prompts"
+        )
 
     def joint_change(self, metric: str | None = None) -> float:
         """Return the change that taking out all parts together makes, mean over examples."""
@@ -102,7 +115,8 @@ class JointAblation(_Ablated):
 
     @property
     def title(self) -> str:
-        return f"joint ablation in {self.model} ({self._how()})"
+        chosen = f", parts chosen on these prompts: largest of {self.chosen_from} cells" if self.chosen_from else ""
+        return f"joint ablation in {self.model} ({self._how()}){chosen}"
 
     def plot(self, metric: str | None = None, *, dark: bool = False) -> Figure:
         """Draw singles, their sum and the joint change; see ``interp.plots.plot_joint_ablation``."""

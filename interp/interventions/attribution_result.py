@@ -55,6 +55,10 @@ class AttributionResult(MetricResult):
             )
         return super().recovered(metric)
 
+    @property
+    def untestable(self) -> str:
+        return "with grad_drop changes are magnitudes, which are never 0 on average" if self.grad_drop else ""
+
     def compare(
         self, exact: PatchingResult, metric: str | None = None, *, k: int | None = None
     ) -> AttributionComparison:

@@ -64,6 +64,11 @@ class CellResult(Result):
         """What was done, in a few words."""
 
     @property
+    def untestable(self) -> str:
+        """Why p-values of these changes would say nothing; empty where they say what they say."""
+        return ""
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics' names."""
         return tuple(self.values)
@@ -114,8 +119,10 @@ class CellResult(Result):
         See ``interp.statistics.sign_flip_p_values``.
 
         Raises:
-            InputError: there is nothing to compare, as for ``interval``.
+            InputError: there is nothing to compare, as for ``interval``, or no p is fair: see ``untestable``.
         """
+        if self.untestable:
+            raise InputError(f"no p-values: {self.untestable}")
         values, into = self._examples(metric)
         return change_p_values(np.moveaxis(values, -1, 0), into)
 
@@ -140,7 +147,8 @@ class CellResult(Result):
 
         Args:
             metric: may be left out where there is only one.
-            intervals: add ``low`` and ``high``, the ends of the change's 95 % interval, and its ``p_value``.
+            intervals: add ``low`` and ``high``, the ends of the change's 95 % interval, and ``p_mean_change``, of
+                ``p_values`` where these may be asked for.
         """
         import pandas as pd
 
@@ -152,7 +160,9 @@ class CellResult(Result):
         columns |= {name: self.mean(name).ravel(), "change": self.change(name).ravel()}
         if intervals:
             low, high = self.interval(name)
-            columns |= {"low": low.ravel(), "high": high.ravel(), "p_value": self.p_values(name).ravel()}
+            columns |= {"low": low.ravel(), "high": high.ravel()}
+            if not self.untestable:
+                columns |= {"p_mean_change": self.p_values(name).ravel()}
         return pd.DataFrame(columns)
 
     def headline(self) -> str:

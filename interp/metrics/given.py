@@ -17,7 +17,7 @@ from models.errors import InputError
 # columns of a result's frame: a metric of such a name would take a column's place
 TAKEN = (
     "layer", "pos", "head", "kv_head", "dest_pos", "src_pos", "neuron", "sender", "receiver", "part",
-    "change", "low", "high", "p_value",
+    "change", "low", "high", "p_mean_change",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Grids of patching and ablation: what each cell changes, zero in the middle of the colours.
 
 One axis gives bars with 95 % intervals, two a heatmap, three one heatmap for each entry of the first. A dot marks a
-cell whose change over examples is significant: p < .05, corrected over all cells of the grid.
+cell whose mean change over examples is significantly not 0: p < .05, sign flips, corrected over all cells of the grid.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _said(result: CellResult, name: str) -> str:
 
 
 def _entitle(figure: Figure, result: CellResult, certain: np.ndarray) -> None:
-    title = f"{result.title}; dots: p < .05" if certain.any() else result.title
+    title = f"{result.title}; dots: p (mean change ≠ 0) < .05" if certain.any() else result.title
     if not result.complete:
         title += "; interrupted"
     lines = fill(title, int(9.5 * figure.get_figwidth()))

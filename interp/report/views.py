@@ -22,6 +22,7 @@ from interp.readout.logit_lens import LensResult
 from interp.readout.next_token import NextTokenResult
 from interp.report.packing import pack_heads
 from interp.results import HeadReport, Result
+from interp.statistics import least_p_value
 from interp.weights.circuit_result import InductionCircuit
 from models.errors import InputError
 
@@ -163,13 +164,16 @@ def _cells(result: CellResult, prefix: str) -> View:
             "prompts": {name: list(side[0]) for name, side in zip(names, sides, strict=True)},
             "examples": len(sides[0]) if sides else 0,
         },
-        warnings=() if result.complete else ("Interrupted: unfinished cells are missing.",),
+        warnings=[
+            *([] if result.complete else ["Interrupted: unfinished cells are missing."]),
+            *([f"No p-values: {result.untestable}."] if result.untestable else []),
+        ],
     )
 
 
 def _metric(result: CellResult, name: str) -> dict[str, Any]:
     """Return one metric of every cell, with interval and p-value of its change where there are enough examples."""
-    into = float(result.into(name).mean())
+    into, n = float(result.into(name).mean()), result.values[name].shape[-1]
     values = {"mean": result.mean(name), "change": result.change(name), "unit": result.units[name], "into": into}
     if isinstance(result, MetricResult):
         values["runs"] = {"clean": float(result.clean[name].mean()), "corrupted": float(result.corrupted[name].mean())}
@@ -179,7 +183,8 @@ def _metric(result: CellResult, name: str) -> dict[str, Any]:
         low, high = result.interval(name)
     except InputError:  # one example, or none kept
         return values
-    return values | {"low": low, "high": high, "p": result.p_values(name)}
+    values |= {"low": low, "high": high}
+    return values if result.untestable else values | {"p": result.p_values(name), "least_p": least_p_value(n)}
 
 
 def _attribution(result: LogitAttribution, prefix: str) -> View:

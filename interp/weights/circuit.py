@@ -233,7 +233,7 @@ def _judged(
                 share=share,
                 null=float(one.null.mean()),
                 null_heads=one.null_heads,
-                p_value=float(p_values[i]),
+                p_above_null=float(p_values[i]),
                 whole=one.whole,
                 whole_null=one.whole_null,
                 verdict=bool(p_values[i] < alpha and share >= LEAST_SHARE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Link:
         share: of the intact score.
         null: the largest such fall among ``null_heads``, taken sequence by sequence, mean over sequences.
         null_heads: other heads of the earlier head's layer.
-        p_value: sign test of effect > null over sequences, corrected over all links (Holm).
+        p_above_null: sign test of effect > null over sequences, corrected over all links (Holm).
         whole: the fall when the earlier head is mean-ablated for everything, by all paths.
         whole_null: the same for one random head of ``null_heads``; None where there are none.
         verdict: ablation confirms the link: p below alpha, and at least a tenth of the intact score.
@@ -50,7 +50,7 @@ class Link:
     share: float
     null: float
     null_heads: tuple[Head, ...]
-    p_value: float
+    p_above_null: float
     whole: float
     whole_null: float | None
     verdict: bool
@@ -94,6 +94,8 @@ class InductionCircuit(Result):
             ``n_sequences_whole``, ``n_rotations``, ``n_tokens_copied``, ``relative`` (offset of rotary QK circuits).
     """
 
+    schema_version: ClassVar[int] = 2
+
     report: HeadReport
     links: tuple[Link, ...]
     weights: tuple[HeadWeights, ...]
@@ -117,7 +119,18 @@ class InductionCircuit(Result):
         """Return one row per link."""
         import pandas as pd
 
-        columns = ["route", "earlier", "later", "composition", "null", "z", "effect", "share", "effect_null", "p_value"]
+        columns = [
+            "route",
+            "earlier",
+            "later",
+            "composition",
+            "null",
+            "z",
+            "effect",
+            "share",
+            "effect_null",
+            "p_above_null",
+        ]
         rows = [
             (
                 k.route,
@@ -129,7 +142,7 @@ class InductionCircuit(Result):
                 k.effect,
                 k.share,
                 k.null,
-                k.p_value,
+                k.p_above_null,
             )
             for k in self.links
         ]

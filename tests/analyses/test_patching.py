@@ -19,6 +19,7 @@ from analyses.cell_table import cell_name
 from analyses.command import run
 from interp import AblationResult, AttributionComparison, JointAblation, PatchingResult
 from interp.interventions.parts import parse_parts
+from interp.report.views import view_of
 from models import DecoderConfig, HookedDecoder
 from models.loading import save_native
 from models.text import SymbolTokenizer
@@ -78,7 +79,7 @@ def test_the_toy_s_answer_is_carried_by_its_previous_token_head_and_its_inductio
     assert first["cell"] == "L0H3"
     assert first["recovered"] > 0.8
     assert {cell["layer"] for cell in others} == {1}
-    assert all(cell["p_value"] < 0.05 for cell in (first, *others))
+    assert all(cell["p_mean_change"] < 0.05 for cell in (first, *others))
     assert values["attribution"]["spearman"] > 0.7
     assert "cells change it, p < .05" in capsys.readouterr().out
 
@@ -121,9 +122,52 @@ def test_the_recorded_command_gives_the_record_again(name, flags, untrained, tmp
 def test_what_one_pair_cannot_tell_is_said(untrained, tmp_path, capsys):
     assert analyse("patching", "--model", untrained, "--out", tmp_path, *PAIR) == 0
     values = read(tmp_path / "patching.json")
-    assert values["cells"][0]["p_value"] is None
+    assert values["cells"][0]["p_mean_change"] is None
     assert values["prompts"]["answers"] == ["D"]
     assert "they need two examples or more" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("n", "told"),
+    [
+        (
+            5,
+            "5 examples: the least p possible is 0.062, so that no cell can be significant at .05",
+        ),
+        (8, "8 examples: the least p possible is 0.0078"),
+    ],
+)
+def test_b10_tables_say_what_is_tested_and_the_least_p_that_the_examples_allow(n, told, untrained, tmp_path, capsys):
+    assert analyse("patching", "--model", untrained, "--out", tmp_path, "--n", n) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "p (mean ≠ 0)" in out
+    assert told in out
+    assert ("can be significant" in out) == (n == 5)
+
+
+def test_b14_one_cell_has_one_p(tmp_path, capsys):
+    """On the page as in the record: the grid's p for every cell, and none beside the joint change."""
+    assert analyse("ablation", "--model", "toy", "--out", tmp_path, "--report") == 0
+    values = read(tmp_path / "ablation.json")
+    result, joint = AblationResult.from_dict(values["ablation"]), JointAblation.from_dict(values["joint"])
+    assert joint.chosen_from == result.mean().size
+    for cell in values["cells"]:
+        assert cell["p_mean_change"] == result.p_values()[cell["layer"], cell["head"]]
+    grid, together = (view_of(one, "x").data["metrics"]["logit_difference"] for one in (result, joint))
+    assert "p" in grid
+    assert "p" not in together
+    page = (tmp_path / "ablation.html").read_text(encoding="utf-8")
+    assert "chosen on these prompts, the largest of 8 cells" in page
+    assert "chosen on these prompts, the largest of 8 cells: no p" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.smollm2
+def test_b15_smollm2_s_l17h4_is_found_over_eight_pairs(tmp_path):
+    assert analyse("patching", "--model", "smollm2", "--prompts", "ioi", "--out", tmp_path) == 0
+    cells = {cell["cell"]: cell for cell in read(tmp_path / "patching.json")["cells"]}
+    assert cells["L17H4"]["recovered"] == pytest.approx(0.33, abs=0.02)
+    assert cells["L17H4"]["low"] > 1
+    assert cells["L17H4"]["p_mean_change"] < 0.05
 
 
 def test_a_sweep_that_cannot_be_estimated_says_why(untrained, tmp_path, capsys):
@@ -229,7 +273,9 @@ def test_what_an_earlier_run_drew_goes_with_its_record(untrained, tmp_path):
     [(-3.0, -2.0, "stand in"), (-1.0, -2.0, "in sequence"), (3.0, -2.0, "of opposite sign"), (0.0, 0.0, "in sequence")],
 )
 def test_what_a_joint_change_means_depends_on_its_sign(together, singles, meaning):
-    joint = SimpleNamespace(joint_change=lambda: together, sum_of_singles=lambda: singles, parts=("L0H0", "L0H1"))
+    joint = SimpleNamespace(
+        joint_change=lambda: together, sum_of_singles=lambda: singles, parts=("L0H0", "L0H1"), chosen_from=8
+    )
     assert meaning in ablation._said(joint)[0]
 
 

@@ -236,7 +236,7 @@ def test_long_names_and_tokens_overflow_nothing(visit, width):
 def test_tables_explain_their_columns_and_their_headers_can_be_hit(visit):
     page = visit([examples.circuit(), examples.report()])
     note = page.locator("#view-0 .note").first.inner_text()
-    for name in ("fall", "share", "null", "p", "z"):
+    for name in ("fall", "share", "null", "p (effect > null)", "z"):
         assert f"{name}: " in note
     assert "effect: " in page.locator("#view-1 .note").first.inner_text()
     for button in page.locator("table.data th button").all():

@@ -247,7 +247,7 @@ def test_a_function_returns_real_numbers(returned, message):
         ("", "'' names a metric"),
         *(
             (taken, "like a column of every result's table")
-            for taken in ("change", "p_value", "layer", "src_pos", "part")
+            for taken in ("change", "p_mean_change", "layer", "src_pos", "part")
         ),
     ],
 )

@@ -17,7 +17,7 @@ views.circuit = async (mount, data) => {
       { name: "interval", title: "95 %", numeric: true, cell: (link) => `${signed(link.interval[0])} to ${signed(link.interval[1])}`, key: (link) => link.interval[0] },
       { name: "share", title: "share", numeric: true, note: "of the intact score", cell: (link) => probability(link.share, 2), key: (link) => link.share },
       { name: "null", title: "null", numeric: true, note: "the largest fall by another head of the layer", cell: (link) => signed(link.null), key: (link) => link.null },
-      { name: "p", title: "p", numeric: true, note: "of a sign test, corrected over all links", cell: (link) => probability(link.p_value), key: (link) => link.p_value },
+      { name: "p", title: "p (effect > null)", numeric: true, note: "of a sign test over sequences against the largest fall by other heads, corrected over all links", cell: (link) => probability(link.p_above_null), key: (link) => link.p_above_null },
       { name: "composition", title: "composition", numeric: true, note: "of the two heads' weights", cell: (link) => probability(link.composition), key: (link) => link.composition },
       { name: "z", title: "z", numeric: true, note: "the composition’s distance from that of randomly rotated weights, in standard deviations", cell: (link) => fixed(z(link), 1), key: z },
     ], links, { limit: 12, marked: (link) => link.verdict }));

@@ -83,12 +83,14 @@ views.sweep = async (mount, data) => {
     if (one.runs) facts.append(" Untouched runs: ", ...Object.entries(one.runs).flatMap(([name, x], i) => [i ? ", " : "", `${name} `, h("b", {}, fixed(x, places))]), ".");
     if (one.together) facts.append(" All parts together change it by ", h("b", {}, signed(one.together.joint, places)), `; one by one, their changes add up to ${signed(one.together.sum, places)}.`);
     const { all, strongest } = cells(metric);
-    tableBox.replaceChildren(h("h3", {}, "Strongest cells"), sortable([
+    const few = one.least_p < 0.05 ? "" : ", so that no cell can be significant at .05; 6 examples or more can";
+    const least = one.least_p ? h("p", { class: "note" }, `${examples} examples: the least p possible is ${probability(one.least_p)}${few}.`) : "";
+    tableBox.replaceChildren(h("h3", {}, "Strongest cells"), least, sortable([
       ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
       { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / strongest, { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
       ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}`, note: "bootstrap interval of this cell’s change over the examples" },
-        { name: "p", title: "p", numeric: true, note: "of the mean change over examples being 0: sign flips, corrected over all cells of the grid (max-T)", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : []),
+        ...(one.p ? [{ name: "p", title: "p (mean change ≠ 0)", numeric: true, note: "of the mean change over examples being 0: sign flips, corrected over all cells of the grid (max-T)", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : [])] : []),
     ], all, { limit: 12, order: "change" }));
   }
 
@@ -105,6 +107,13 @@ views.sweep = async (mount, data) => {
   update();
   return {
     json: () => data.result,
-    csv: () => cells(metric).all.map((cell) => ({ ...Object.fromEntries(axes.map((axis, i) => [axis, labels[i][cell.at[i]]])), [metric]: cell.mean, change: cell.change })),
+    csv: () => {
+      const evidence = { low: metrics[metric].low, high: metrics[metric].high, p_mean_change: metrics[metric].p };
+      const known = Object.entries(evidence).filter(([, grid]) => grid);
+      return cells(metric).all.map(({ at, mean, change }) => ({
+        ...Object.fromEntries(axes.map((axis, i) => [axis, labels[i][at[i]]])), [metric]: mean, change,
+        ...Object.fromEntries(known.map(([name, grid]) => [name, pick(grid, at)])),
+      }));
+    },
   };
 };

@@ -13,9 +13,12 @@ import pytest
 from interp.interventions.ablation import ablate, ablation_sweep
 from interp.interventions.ablation_result import AblationResult, JointAblation
 from interp.interventions.activation_patching import activation_patching
+from interp.interventions.attribution_patching import attribution_patching
 from interp.interventions.cell_result import CellResult
 from interp.interventions.patching_result import PatchingResult
 from interp.metrics import LogitDifference, Probability
+from interp.plots import plot_cells
+from interp.report.views import view_of
 from interp.statistics import bootstrap_interval, change_p_values
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
@@ -133,14 +136,42 @@ def test_recovered_is_the_share_of_the_way_back(patched, model):
 def test_the_frame_has_a_row_per_cell_with_its_evidence(result):
     frame = result.to_frame("p", intervals=True)
     assert len(frame) == result.mean("p").size
-    assert list(frame.columns) == [*result.axes, "p", "change", "low", "high", "p_value"]
+    assert list(frame.columns) == [*result.axes, "p", "change", "low", "high", "p_mean_change"]
     np.testing.assert_allclose(frame["p"], result.mean("p").ravel())
     low, high = bootstrap_interval(np.moveaxis(result.values["p"] - result.into("p"), -1, 0), seed=0)
     np.testing.assert_allclose(frame["low"], low.ravel())
     np.testing.assert_allclose(frame["high"], high.ravel())
     p_values = change_p_values(np.moveaxis(result.values["p"], -1, 0), result.into("p"))
-    np.testing.assert_allclose(frame["p_value"], p_values.ravel())
+    np.testing.assert_allclose(frame["p_mean_change"], p_values.ravel())
     assert "low" not in result.to_frame("p")
+
+
+def test_b14_parts_chosen_on_the_same_prompts_have_intervals_but_no_p(joint):
+    named = joint.to_frame("p", intervals=True)
+    assert "p_mean_change" in named.columns
+    chosen = dataclasses.replace(joint, chosen_from=4)
+    with pytest.raises(InputError, match="chosen on these prompts, the largest of 4 cells"):
+        chosen.p_values("p")
+    assert list(chosen.to_frame("p", intervals=True).columns) == ["part", "p", "change", "low", "high"]
+    assert "parts chosen on these prompts: largest of 4 cells" in chosen.headline()
+    view = view_of(chosen, "x")
+    assert "p" not in view.data["metrics"]["p"]
+    assert "low" in view.data["metrics"]["p"]
+    assert any("chosen on these prompts" in warning for warning in view.warnings)
+
+
+def test_b14_magnitudes_have_no_p(model):
+    magnitudes = attribution_patching(model, CLEAN, CORRUPTED, METRICS, site="z", grad_drop=True)
+    with pytest.raises(InputError, match="no p-values: with grad_drop changes are magnitudes"):
+        magnitudes.p_values("p")
+    plot_cells(magnitudes, "p")
+
+
+def test_b10_columns_say_what_is_tested(patched):
+    view = view_of(patched, "x").data["metrics"]["p"]
+    np.testing.assert_array_equal(view["p"], patched.p_values("p"))
+    assert view["least_p"] == 1 / 8  # 4 examples
+    assert "p_mean_change" in patched.to_frame("p", intervals=True).columns
 
 
 def test_rows_are_where_they_say(patched):

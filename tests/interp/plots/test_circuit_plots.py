@@ -40,7 +40,7 @@ def circuit(n_layers: int = 2, n_heads: int = 4, n_links: int = 3, model: str = 
             share=0.9,
             null=0.01,
             null_heads=(Head(0, 1),),
-            p_value=0.01,
+            p_above_null=0.01,
             whole=0.95 - 0.1 * i,
             whole_null=0.0,
             verdict=i < len(later) - 1,

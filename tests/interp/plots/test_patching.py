@@ -130,7 +130,7 @@ def test_significant_cells_have_dots_and_others_none(model):
     figure = plot_cells(certain)
     (dots,) = figure.axes[0].collections
     assert dots.get_offsets().tolist() == [[3, 1]]  # position across, layer down
-    assert "p < .05" in figure._suptitle.get_text()
+    assert "p (mean change ≠ 0) < .05" in figure._suptitle.get_text()
 
 
 def test_unfinished_cells_are_left_grey_and_the_title_says_so(model):

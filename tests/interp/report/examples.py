@@ -129,7 +129,7 @@ def circuit() -> InductionCircuit:
             share=0.8,
             null=0.01,
             null_heads=(Head(0, 3),),
-            p_value=0.002,
+            p_above_null=0.002,
             whole=0.95,
             whole_null=None,
             verdict=head == 0,

@@ -48,7 +48,7 @@ def test_links_are_in_order_and_judged_by_the_rule(toy):
     _, circuit = toy
     assert list(circuit.links) == sorted(circuit.links, key=lambda link: (not link.verdict, -link.effect))
     for link in circuit.links:
-        assert link.verdict == (link.p_value < 0.05 and link.share >= 0.1)
+        assert link.verdict == (link.p_above_null < 0.05 and link.share >= 0.1)
         assert link.earlier.layer < link.later.layer
         assert all(head.layer == link.earlier.layer for head in link.null_heads)
         taken = {e.name for kind in KINDS for e in circuit.report.found(kind)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from math import isfinite
 from typing import Any
 
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from interp.checks import as_ids
 from interp.interventions.cells import find_site, n_layers_of
-from models.errors import InputError
+from models.errors import HookNeverFired, InputError
+from models.hooks.module import Hook
 from models.hooks.point import HookPoint
 from models.protocol import HookedModel
 
@@ -45,7 +46,8 @@ def steer(
 
     Raises:
         InputError: a direction of another shape, a layer, position or site that the model does not have.
-        HookNeverFired: on leaving the block, where no run was made inside it.
+        HookNeverFired: on leaving the block, where no run was made inside it, where no run reached one of the listed
+            positions, or none of a slice's.
 
     >>> from models import DecoderConfig, HookedDecoder
     >>> model = HookedDecoder(DecoderConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=10, n_ctx=8))
@@ -63,14 +65,32 @@ def steer(
         raise InputError(f"layers is {layers!r}; this model has layers 0 to {n_layers - 1}")
     wanted = _wanted(positions, model.cfg.n_ctx, model.device)
 
+    unreached = set() if wanted is None else set(wanted.tolist())
+
     def add(value: Float[Tensor, "batch pos d_model"], hook: HookPoint) -> Tensor:
         assert hook.positions is not None
         added = scale * direction.to(value)
         if wanted is None:
             return value + added
+        if unreached:
+            unreached.difference_update(hook.positions.unique().tolist())
         return value + added * torch.isin(hook.positions, wanted.to(value.device))[..., None]
 
-    return model.hooks(fwd_hooks=[(found.hook_name(layer), add) for layer in dict.fromkeys(chosen)])
+    hooks: list[Hook] = [(found.hook_name(layer), add) for layer in dict.fromkeys(chosen)]
+    return _steering(model, hooks, unreached, len(unreached) if isinstance(positions, slice) else 1)
+
+
+@contextmanager
+def _steering(model: HookedModel, hooks: list[Hook], unreached: set[int], too_many: int) -> Iterator[Any]:
+    """Attach the hooks; on leaving, raise HookNeverFired where ``too_many`` positions or more were never reached."""
+    with model.hooks(fwd_hooks=hooks) as hooked:
+        yield hooked
+    if 0 < too_many <= len(unreached):
+        shown = ", ".join(map(str, sorted(unreached)[:3])) + (" and more" if len(unreached) > 3 else "")
+        raise HookNeverFired(
+            f"steer was given positions that no run inside the block reached: {shown}. Nothing was added there: give "
+            "positions that the prompts have, counted from 0 over real tokens"
+        )
 
 
 def _check_direction(direction: Any, scale: Any, d_model: int) -> None:

@@ -15,7 +15,7 @@ from models.config import StackConfig
 from models.errors import HookError, HookNeverFired, InputError, NonFiniteError, UnknownHook, nearest
 from models.hooks.cache import ActivationCache, snapshot
 from models.hooks.names import HookNames
-from models.hooks.point import HookFunction, HookPoint, Registration, RunState
+from models.hooks.point import HookFunction, HookPoint, Kind, Registration, RunState
 
 NameFilter = str | Callable[[str], bool]
 NamesFilter = None | NameFilter | Sequence[NameFilter]
@@ -49,6 +49,11 @@ class HookedModule(nn.Module, ABC):
         listed = self.hook_names()
         assert set(listed) == set(points), sorted(set(listed) ^ set(points))
         self._points = {name: points[name] for name in listed}
+
+    @property
+    def _n_layers(self) -> int | None:
+        """How many blocks a decoder has; None for other models, whose layers are not counted in one row."""
+        return getattr(self.cfg, "n_layers", None)
 
     @contextmanager
     def _at(self, positions: Int[Tensor, "batch pos"]) -> Iterator[None]:
@@ -91,26 +96,32 @@ class HookedModule(nn.Module, ABC):
         return [name for name in self.hook_names() if name in selected]
 
     @contextmanager
-    def _attached(self, kind: str, hooks: Iterable[Hook]) -> Iterator[None]:
-        """Attach functions to the list ``kind`` of their points; on leaving, remove them and check that all fired."""
+    def _attached(self, kind: Kind, hooks: Iterable[Hook]) -> Iterator[None]:
+        """Attach functions to their points; on leaving, remove them and check that all fired."""
         attached: list[tuple[HookPoint, Registration]] = []
         resolved = [(self._points[name], fn) for wanted, fn in _pairs(hooks) for name in self._matching(wanted)]
         try:
             for point, fn in resolved:
-                registration = Registration(fn)
-                getattr(point, kind).append(registration)
+                registration = Registration(kind, fn)
                 attached.append((point, registration))
+                point.attach(registration)
             self._check_split_inputs()
             yield
         finally:
             for point, registration in attached:
-                getattr(point, kind).remove(registration)
-        silent = [point.name for point, registration in attached if not registration.fired]
+                point.detach(registration)
+        silent = [(point.name, registration) for point, registration in attached if not registration.fired]
         if silent:
             raise HookNeverFired(self._why_silent(kind, silent))
 
-    def _why_silent(self, kind: str, names: list[str]) -> str:
+    def _why_silent(self, kind: Kind, silent: list[tuple[str, Registration]]) -> str:
+        names = [name for name, _ in silent]
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        if any(registration.passed_elsewhere for _, registration in silent):
+            return (
+                f"hooks that never fired: {shown}. Runs of other threads passed them, and hooks act in the thread that "
+                "attached them alone: attach and run in one thread"
+            )
         if kind in ("backward", "trackers"):
             return (
                 f"backward hooks never reached: {shown}. No gradient was recorded there: run under "
@@ -151,6 +162,9 @@ class HookedModule(nn.Module, ABC):
             UnknownHook: a name that the model does not have.
             HookNeverFired: on leaving the block, where a hook was not passed by any run.
             HookShapeError: a hook returned another shape, dtype or device.
+
+        Threads: hooks act in the runs of the thread that attached them and in no others, so that several threads may
+        use one model. Weights and ``train()`` are shared: no thread may change them while another runs.
         """
         with self._attached("edits", fwd_hooks), self._attached("backward", bwd_hooks):
             yield self
@@ -217,7 +231,7 @@ class HookedModule(nn.Module, ABC):
         if not incl_bwd:
             with self._attached("readers", readers):
                 result = self(*args, **kwargs)
-            return result, ActivationCache(stored)
+            return result, ActivationCache(stored, self._n_layers)
 
         tracked = [name for name in names if names_filter is not None or not name.endswith(_SPLIT_INPUTS)]
         with torch.inference_mode(False), torch.enable_grad():
@@ -229,7 +243,7 @@ class HookedModule(nn.Module, ABC):
         for name, gradient in zip(tracked, gradients, strict=True):
             kept = snapshot(trim(name, gradient))
             stored[f"{name}_grad"] = kept if device is None else kept.to(device)
-        return result.detach(), ActivationCache(stored)
+        return result.detach(), ActivationCache(stored, self._n_layers)
 
     def _stopping(
         self, names: list[str], names_filter: NamesFilter, stop_at_layer: int | None, kwargs: dict[str, Any]

@@ -43,7 +43,7 @@ def test_three_token_attention(hooked):
     mask = causal_mask(3, 3, device=torch.device("cpu"))
     seen = []
     if hooked:  # step by step; without a hook the fused kernel runs
-        attention.hook_pattern.readers.append(Registration(lambda value, hook: seen.append(value.detach())))
+        attention.hook_pattern.attach(Registration("readers", lambda value, hook: seen.append(value.detach())))
     z = attention.attend(q, k, v, mask)[0, :, 0]
     torch.testing.assert_close(z[0], torch.tensor([1.0, 0.0]))
     # the article's .744 is 3 x .248; in full it is .74477

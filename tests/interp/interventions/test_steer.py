@@ -92,6 +92,28 @@ def test_hooks_are_gone_afterwards(model):
 
 
 @pytest.mark.parametrize(
+    ("positions", "shown"), [(4, "4"), ([1, 4], "4"), ([4, 5, 6, 7], "4, 5, 6 and more"), (slice(4, None), "4, 5, 6")]
+)
+def test_a12_positions_that_no_run_reaches_are_an_error_at_the_end(model, positions, shown):
+    tokens = random_tokens(CFG)[:, :4]
+    with pytest.raises(HookNeverFired, match=f"positions that no run inside the block reached: {shown}"):  # noqa: SIM117
+        with steer(model, DIRECTION, layers=1, positions=positions):
+            model(tokens)
+    assert not any(point.attached for point in model.hook_dict.values())
+
+
+def test_a12_positions_reached_by_some_run_are_no_error(model):
+    tokens = random_tokens(CFG)
+    with steer(model, DIRECTION, layers=[0, 1], positions=[1, 4]):
+        model(tokens[:, :2])
+        model(tokens[:, :5])
+    with steer(model, DIRECTION, layers=1, positions=slice(3, None)):
+        model.generate(tokens[:, :2], 3, temperature=0)  # its last run reads position 3
+    with pytest.raises(RuntimeError, match="another"), steer(model, DIRECTION, layers=1, positions=4):
+        raise RuntimeError("another")
+
+
+@pytest.mark.parametrize(
     ("direction", "options", "message"),
     [
         (DIRECTION[:3], {}, r"direction is \(3,\); expected a tensor \[d_model\] = \(8,\)"),

@@ -69,10 +69,46 @@ def test_nothing_cached_requires_a_gradient(model, tokens):
     assert not any(value.requires_grad for value in cache.values())
 
 
-def test_repeated_axes_take_no_memory(model, tokens):
+def test_repeated_axes_take_no_memory_until_they_are_looked_at(model, tokens):
     _, cache = model.run_with_cache(tokens, names_filter=["hook_pos_embed", "blocks.0.hook_q_input"])
-    assert cache["hook_pos_embed"].untyped_storage().nbytes() == 6 * 8 * 8  # one row of the batch, float64
-    assert cache["q_input", 0].untyped_storage().nbytes() == 2 * 6 * 8 * 8  # one head
+    one_row, one_head = 6 * 8 * 8, 2 * 6 * 8 * 8  # float64
+    assert repr(cache) == f"ActivationCache(2 activations, {(one_row + one_head) / 1e6:.1f} MB)"
+    assert sum(value.untyped_storage().nbytes() for value in cache._activations.values()) == one_row + one_head
+    assert cache["q_input", 0].untyped_storage().nbytes() == one_head * model.cfg.n_heads
+
+
+def test_a4_writing_one_element_of_a_cached_activation_writes_one_element(model, tokens):
+    _, cache = model.run_with_cache(tokens, return_type="loss", incl_bwd=True)
+    looked_up = {name: cache[name] for name in cache}
+    looked_up |= {f"{name}, by get": cache.get(name) for name in ("hook_pos_embed", "blocks.0.hook_q_input")}
+    for name, value in looked_up.items():
+        before = value.clone()
+        value.view(-1)[0] += 1  # view fails where elements share memory
+        assert (value != before).sum() == 1, name
+        value.view(-1)[0] = before.view(-1)[0]
+    cache["q_input", 0][:, :, 0] = 0
+    assert (cache["q_input", 0][:, :, 1:] != 0).any(-1).all()
+    assert not cache["q_input", 0][:, :, 0].any()  # what was written stays
+
+
+def test_a13_a_negative_layer_counts_from_the_models_last(model, tokens):
+    _, whole = model.run_with_cache(tokens)
+    assert whole["resid_post", -1] is whole["blocks.1.hook_resid_post"]
+    _, first = model.run_with_cache(tokens, stop_at_layer=1)
+    assert first["resid_post", -2] is first["blocks.0.hook_resid_post"]
+    for cache in (first, first.to("cpu"), copy.deepcopy(first)):
+        with pytest.raises(CacheError, match=r"'blocks.1.hook_resid_post' was not cached"):
+            cache["resid_post", -1]
+        assert ("resid_post", -1) not in cache
+    with pytest.raises(CacheError, match=r"layer -3 is out of range: the model has layers 0 to 1"):
+        whole["resid_post", -3]
+
+
+def test_a13_a_cache_made_by_hand_says_what_it_holds_where_the_end_is_unknown(model, tokens):
+    held = {"blocks.0.hook_resid_post": torch.zeros(1), "blocks.1.hook_resid_post": torch.ones(1)}
+    with pytest.raises(CacheError, match=r"layer -1 counts from the end.*it holds layers \[0, 1\]"):
+        ActivationCache(held)["resid_post", -1]
+    assert ActivationCache(held, n_layers=2)["resid_post", -1] == 1
 
 
 def test_short_names(model, tokens):

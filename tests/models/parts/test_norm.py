@@ -41,7 +41,7 @@ def test_equals_torchs(kind, bias, eps, hooked, dtype):
     x = 3 + 2 * torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1)).to(dtype)
     seen = []
     if hooked:
-        norm.hook_scale.readers.append(Registration(lambda value, hook: seen.append(value)))
+        norm.hook_scale.attach(Registration("readers", lambda value, hook: seen.append(value)))
     torch.testing.assert_close(norm(x), theirs(x))
     torch.testing.assert_close(norm.unhooked(x), theirs(x))
     assert len(seen) == hooked

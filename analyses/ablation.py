@@ -16,6 +16,11 @@ analyses, and 1 where an interrupt left cells or what follows them unfinished: w
 
 from __future__ import annotations
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -26,9 +31,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from analyses import stopping
 from analyses.cell_table import cell_rows, show_cells, show_cost, show_missing, show_question
 from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
-from analyses.finishing import INTERRUPTED, draw, undisturbed, unless_interrupted, write_page
+from analyses.finishing import INTERRUPTED, draw, keep_what_is_finished, unless_interrupted, write_page
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -91,7 +97,7 @@ def main(
     }  # fmt: skip
 
     from analyses.head_record import to_json
-    from analyses.staging import staged
+    from analyses.staging import set_beside, staged
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -107,7 +113,9 @@ def main(
             }  # fmt: skip
             if from_corrupted:
                 options |= {"reference": batch.corrupted, "reference_mask": batch.attention_mask}
+            stopping.hold()  # from here on nothing that is finished may be lost
             result = ablate_cells(loaded, batch, site, over, model, options, progress)
+            keep_what_is_finished(result)
             progress("taking the largest out together", 0)
             joint = unless_interrupted(lambda: ablate_together(loaded, batch, result, together, options))
             marks.append(perf_counter())
@@ -117,19 +125,21 @@ def main(
                 results["joint"] = joint
             files, missing = draw(results, temporary, "ablation")
         command = command_line("ablation", flags)
-        with undisturbed():
-            values = record(loaded, batch, result, joint, command, seed, files) | {"not_drawn": missing}
-            (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
+        values = record(loaded, batch, result, joint, command, seed, files) | {"not_drawn": missing}
+        (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
         if report:
             page, without = write_page([*results.values()], temporary, "ablation", command=command, seed=seed)
             files, missing = files + page, missing + without
+        unfinished = not result.complete or INTERRUPTED in (joint, *(note.partition(": ")[2] for note in missing))
+        where = set_beside(temporary, folder, "ablation.json") if unfinished else folder
     marks.append(perf_counter())
     show(loaded, batch, result, joint, values, f"{dtype} on {device}", top)
     show_missing(missing)
     seconds = [after - before for before, after in pairwise(marks)]
-    show_files(folder, ["ablation.json", *files], dict(zip(("loading", "ablating", "figures"), seconds, strict=True)))
-    interrupted = joint == INTERRUPTED or any(note.endswith(INTERRUPTED) for note in missing)
-    return 0 if result.complete and not interrupted else UNFINISHED
+    show_files(where, ["ablation.json", *files], dict(zip(("loading", "ablating", "figures"), seconds, strict=True)))
+    if where != folder:
+        show_missing([f"{folder} keeps its fuller record; what was finished of this one is in {where}"])
+    return UNFINISHED if unfinished else 0
 
 
 def ablate_cells(
@@ -146,6 +156,7 @@ def ablate_cells(
 
     def tick(done: int, total: int) -> None:
         progress(f"ablating {site}", done / max(total, 1))
+        stopping.heed()
 
     axes = axes_of(model, site, over)
     return replace(

@@ -5,6 +5,11 @@ python analyses/attribution.py --model toy --prompt ABCDEFABCDE --answer F
 
 from __future__ import annotations
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from operator import sub
 from pathlib import Path
 from time import perf_counter

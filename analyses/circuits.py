@@ -7,6 +7,11 @@ Writes ``circuits.json`` (``InductionCircuit.load`` reads it back) and figures: 
 
 from __future__ import annotations
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from operator import sub
 from pathlib import Path
 from time import perf_counter

@@ -21,6 +21,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from analyses import stopping
+
 
 class Dtype(StrEnum):
     """Precisions of the weights."""
@@ -56,34 +58,49 @@ def run(app: typer.Typer, args: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × or █ shows a question mark, not a traceback
-    try:
-        with _cleaning_up_when_terminated():
-            code = app(args, standalone_mode=False) or 0
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except Exception as error:
-        line = _one_line(error)
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        return 2
+    with _stops_remembered():
+        try:
+            with stopping.stops_held(False):
+                code = app(args, standalone_mode=False) or 0
+        except (KeyboardInterrupt, typer.Abort):
+            code = 130
+        except Exception as error:
+            code = 2
+            if not stopping.asked():  # else an import that broke off
+                line = _one_line(error)
+                if line is None:
+                    raise
+                print(f"error: {line}", file=sys.stderr)
+        if stopping.asked():
+            code = 128 + stopping.asked()
     if code == 130:
-        print("interrupted; no file is half-written", file=sys.stderr)
+        print(stopping.LINE, file=sys.stderr)
     return code
 
 
 @contextmanager
-def _cleaning_up_when_terminated() -> Iterator[None]:
-    """Let SIGTERM, a time limit's way to stop us, unwind as Ctrl-C does, so that no temporary file is left."""
+def _stops_remembered() -> Iterator[None]:
+    """Remember stops (see ``analyses.stopping``), and let none that Python could not raise leave its own message.
 
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+    Afterwards all is as before; at the end of a script, a stop that comes too late is none.
+    """
+    before = {number: signal.getsignal(number) for number in stopping.STOPS}
+    complain = sys.unraisablehook
 
-    before = signal.signal(signal.SIGTERM, leave)
+    def unraisable(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is not KeyboardInterrupt:  # that is remembered
+            complain(lost)
+
+    stopping.answered()
+    stopping.install()
+    sys.unraisablehook = unraisable
     try:
-        yield
+        with stopping.stops_held():
+            yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = complain
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if stopping.in_script() else handler)
 
 
 def _one_line(error: Exception) -> str | None:
@@ -126,6 +143,8 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
 
         def tick(description: str, share: float) -> None:
             nonlocal stage
+            if not stopping.holding():
+                stopping.heed()
             if description != stage:
                 stage = description
                 progress.reset(task)  # each stage has its own estimate of the time left

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from analyses import stopping
+
 if TYPE_CHECKING:
+    from interp.interventions.cell_result import CellResult
     from interp.results import Result
 
 T = TypeVar("T")
@@ -16,11 +19,29 @@ INTERRUPTED = "it was interrupted"
 
 
 def unless_interrupted(stage: Callable[[], T]) -> T | str:
-    """Return what a stage gives; after Ctrl-C the reason why there is nothing."""
+    """Return what a stage gives; after Ctrl-C, now or just before, the reason why there is nothing."""
     try:
-        return stage()
-    except KeyboardInterrupt:
+        with stopping.stops_held(False):
+            stopping.heed()
+            return stage()
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, Exception) and not stopping.asked():  # else an import that broke off
+            raise
+        stopping.answered()
         return INTERRUPTED
+
+
+def keep_what_is_finished(result: CellResult) -> None:
+    """Take note that an interrupt ended a sweep.
+
+    Raises:
+        KeyboardInterrupt: there is nothing to keep, because no cell is finished.
+    """
+    if result.complete:
+        return
+    if np.isnan(result.change()).all():
+        raise KeyboardInterrupt
+    stopping.answered()
 
 
 def draw(results: Mapping[str, Result], folder: Path, analysis: str) -> tuple[list[str], list[str]]:
@@ -46,33 +67,27 @@ def draw(results: Mapping[str, Result], folder: Path, analysis: str) -> tuple[li
 
 def write_page(results: Sequence[Result], folder: Path, analysis: str, **options: Any) -> tuple[list[str], list[str]]:
     """Write ``<analysis>.html``; return as ``draw`` does."""
-    from interp.report import write_report
 
     file = f"{analysis}.html"
-    why = _tried(lambda: write_report(list(results), folder / file, **options), folder / file)
+
+    def write() -> None:
+        from interp.report import write_report
+
+        write_report(list(results), folder / file, **options)
+
+    why = _tried(write, folder / file)
     return ([], [f"no {file}: {why}"]) if why else ([file], [])
 
 
-def _tried(stage: Callable[[], Any], file: Path) -> str:
-    """Run a stage that writes a file; where it does not, leave no part of the file and return why."""
+def _tried(stage: Callable[[], object], file: Path) -> str:
+    """Run a stage that writes a file and returns none; where it fails, leave no part of the file and return why."""
     from models.errors import InputError
 
     try:
-        stage()
-    except KeyboardInterrupt:
-        file.unlink(missing_ok=True)
-        return INTERRUPTED
+        why = unless_interrupted(stage)
     except InputError as error:
-        file.unlink(missing_ok=True)
-        return str(error)
-    return ""
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let no Ctrl-C end the writing of a record."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        why = str(error)
+    if not isinstance(why, str):
+        return ""
+    file.unlink(missing_ok=True)
+    return why

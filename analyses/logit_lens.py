@@ -5,6 +5,11 @@ python analyses/logit_lens.py --model smollm2 --prompt "The Eiffel Tower is in t
 
 from __future__ import annotations
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from dataclasses import replace
 from operator import sub
 from pathlib import Path

@@ -15,6 +15,11 @@ analyses, and 1 where an interrupt left cells or what follows them unfinished: w
 
 from __future__ import annotations
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -25,9 +30,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
+from analyses import stopping
 from analyses.cell_table import cell_rows, show_cells, show_cost, show_missing, show_question
 from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
-from analyses.finishing import INTERRUPTED, draw, undisturbed, unless_interrupted, write_page
+from analyses.finishing import INTERRUPTED, draw, keep_what_is_finished, unless_interrupted, write_page
 from analyses.grid import Cells, Over, Site, axes_of
 from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
 from analyses.terminal import model_line, say, show_files
@@ -70,7 +76,7 @@ def main(
     }  # fmt: skip
 
     from analyses.head_record import to_json
-    from analyses.staging import staged
+    from analyses.staging import set_beside, staged
     from models.loading import load_model
 
     marks = [perf_counter()]
@@ -80,7 +86,9 @@ def main(
             loaded = load_model(model, dtype=dtype, device=device)
             batch = ask(loaded, prompts, n, seed, clean, corrupted, answer, wrong)
             marks.append(perf_counter())
+            stopping.hold()  # from here on nothing that is finished may be lost
             result = patch(loaded, batch, site, over, direction, model, progress)
+            keep_what_is_finished(result)
             progress("attributing", 0)
             comparison = unless_interrupted(lambda: estimate(loaded, batch, result))
             marks.append(perf_counter())
@@ -90,19 +98,21 @@ def main(
                 results["attribution"] = comparison
             files, missing = draw(results, temporary, "patching")
         command = command_line("patching", flags)
-        with undisturbed():
-            values = record(loaded, batch, result, comparison, command, seed, files) | {"not_drawn": missing}
-            (temporary / "patching.json").write_text(to_json(values), encoding="utf-8")
+        values = record(loaded, batch, result, comparison, command, seed, files) | {"not_drawn": missing}
+        (temporary / "patching.json").write_text(to_json(values), encoding="utf-8")
         if report:
             page, without = write_page([*results.values()], temporary, "patching", command=command, seed=seed)
             files, missing = files + page, missing + without
+        unfinished = not result.complete or INTERRUPTED in (comparison, *(note.partition(": ")[2] for note in missing))
+        where = set_beside(temporary, folder, "patching.json") if unfinished else folder
     marks.append(perf_counter())
     show(loaded, batch, result, comparison, values, f"{dtype} on {device}", top)
     show_missing(missing)
     seconds = [after - before for before, after in pairwise(marks)]
-    show_files(folder, ["patching.json", *files], dict(zip(("loading", "patching", "figures"), seconds, strict=True)))
-    interrupted = comparison == INTERRUPTED or any(note.endswith(INTERRUPTED) for note in missing)
-    return 0 if result.complete and not interrupted else UNFINISHED
+    show_files(where, ["patching.json", *files], dict(zip(("loading", "patching", "figures"), seconds, strict=True)))
+    if where != folder:
+        show_missing([f"{folder} keeps its fuller record; what was finished of this one is in {where}"])
+    return UNFINISHED if unfinished else 0
 
 
 def patch(
@@ -119,6 +129,7 @@ def patch(
 
     def tick(done: int, total: int) -> None:
         progress(f"patching {site}", done / max(total, 1))
+        stopping.heed()
 
     result = activation_patching(
         model, batch.clean, batch.corrupted, batch.metric(), site=site, over=axes_of(model, site, over),

@@ -3,6 +3,11 @@
 python analyses/sinks.py --model toy
 """
 
+from analyses.stopping import listen
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 from analyses.command import run
 from analyses.head_report import head_analysis
 

@@ -10,6 +10,11 @@ given again. Weights that miss one of their thresholds are not written (exit cod
 
 from __future__ import annotations
 
+from analyses.stopping import listen, stops_held
+
+if __name__ == "__main__":
+    listen()  # before the imports below, which take their time
+
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,12 +64,12 @@ def train_one(name: str, seed: int, out: Path, device: str, checkpoints: Path) -
         ResidscopeError: a folder that cannot be written, an unfinished run that does not fit.
     """
     from analyses.head_record import to_json
-    from analyses.staging import staged
+    from analyses.staging import set_beside, staged
     from interp.plots.phase_change import plot_phase_change
     from models.loading.native import save_native
     from models.training.toys import CHANCE, TOYS, evaluate_shipped, phase_change_step
 
-    with staged(out) as folder, staged(checkpoints) as weights:
+    with staged(out) as folder, stops_held(), staged(checkpoints) as weights:
         model, training = _train(name, seed, out, device)
         evaluation = evaluate_shipped(model)
         checks = TOYS[name].thresholds.checks(evaluation)
@@ -83,9 +88,10 @@ def train_one(name: str, seed: int, out: Path, device: str, checkpoints: Path) -
         figure.savefig(folder / f"train_toy_{name}.png")
         if holds:
             save_native(model, weights / f"{name}.safetensors", about)
+        where = out if holds else set_beside(folder, out, f"train_toy_{name}.json")
     _show(name, training, about["phase_change_step"], checks)
     _show_files(
-        [out / f"train_toy_{name}.json", out / f"train_toy_{name}.png"], checkpoints / f"{name}.safetensors", holds
+        [where / f"train_toy_{name}.json", where / f"train_toy_{name}.png"], checkpoints / f"{name}.safetensors", holds
     )
     return holds
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
-from analyses.staging import staged
+from analyses.command import run
+from analyses.staging import set_beside, staged
 from models.errors import InputError
 
 
@@ -123,3 +128,86 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 def test_a_file_system_that_takes_no_files_is_refused():
     with pytest.raises(InputError, match="give --out another folder"), staged(Path("/proc/out")):
         pytest.fail("the body must not run")
+
+
+def record(*changes: float | None, figures: int = 0, **more: object) -> str:
+    cells = [{"change": change} for change in changes]
+    return json.dumps({"analysis": "a", "cells": cells, "figures": [f"a_{i}.png" for i in range(figures)], **more})
+
+
+CUT = "no a_3.png: it was interrupted"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        (None, record(1.0, None), ""),
+        (record(1.0), record(1.0, None), "unfinished"),  # whole, of another question
+        (record(1.0, 2.0, 3.0), record(None, None, None), "unfinished"),
+        (record(1.0, 2.0, None), record(1.0, None, None), "unfinished"),
+        (record(1.0, None, None), record(1.0, 2.0, None), ""),
+        (record(1.0, None, figures=2), record(1.0, None, figures=1), "unfinished"),
+        (record(1.0, not_drawn=[CUT], figures=1), record(1.0, not_drawn=[CUT], figures=2), ""),
+        (record(1.0, not_together="it was interrupted"), record(1.0, None), ""),
+        (json.dumps({"analysis": "a", "holds": True}), json.dumps({"analysis": "a", "holds": False}), "unfinished"),
+        (json.dumps({"analysis": "a", "holds": False}), json.dumps({"analysis": "a", "holds": False}), ""),
+    ],
+)
+def test_d1_an_unfinished_record_goes_beside_a_fuller_one(old, new, where, tmp_path):
+    if old is not None:
+        (tmp_path / "a.json").write_text(old)
+        (tmp_path / "a.html").write_text("old")
+    for _ in range(2):
+        with staged(tmp_path) as folder:
+            (folder / "a.json").write_text(new)
+            (folder / "a_0.png").write_text("new")
+            assert set_beside(folder, tmp_path, "a.json") == tmp_path / where
+        assert (tmp_path / where / "a.json").read_text() == new
+        assert (tmp_path / where / "a_0.png").read_text() == "new"
+        if where:
+            assert {file.name for file in tmp_path.iterdir()} == {"a.json", "a.html", where}
+            assert (tmp_path / "a.json").read_text() == old
+    with staged(tmp_path) as folder:
+        (folder / "a.json").write_text(record(None))
+        place = set_beside(folder, tmp_path, "a.json")
+    assert (place / "a.json").read_text() == record(None)
+    if where:
+        assert (tmp_path / "a.json").read_text() == old
+
+
+def test_d1_a_page_stays_while_it_shows_what_the_record_says(tmp_path):
+    for command, report in (("a --report", True), ("a", False)):
+        with staged(tmp_path) as folder:
+            (folder / "a.json").write_text(json.dumps({"analysis": "a", "command": command, "scores": [1]}))
+            if report:
+                (folder / "a.html").write_text("page")
+    assert (tmp_path / "a.html").read_text() == "page"
+    with staged(tmp_path) as folder:
+        (folder / "a.json").write_text(json.dumps({"analysis": "a", "command": "a", "scores": [2]}))
+    assert not (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize("where", ["tempfile.mkdtemp", "os.replace", "shutil.rmtree", "shutil.copy2"])
+def test_d1_a_stop_within_the_staging_itself_leaves_all_or_nothing(where, tmp_path, monkeypatch):
+    """A stop is sent in the middle of each step that has no safe point."""
+    (tmp_path / "a.json").write_text("old")
+    module, name = where.split(".")
+    step = getattr(import_module(module), name)
+
+    def stopped(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        return step(*args, **kwargs)
+
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def main() -> None:
+        with staged(tmp_path) as folder:
+            for file in ("a.json", "b.json"):
+                (folder / file).write_text("new")
+
+    monkeypatch.setattr(where, stopped)
+    assert run(app, []) == 130
+    kept = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert kept == ({"a.json": "old"} if name == "mkdtemp" else {"a.json": "new", "b.json": "new"})

@@ -28,6 +28,7 @@ from models.parts.masks import causal_mask
 from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.rope import Rotation, frequencies, rotation
+from models.replaced import know, replaced_part
 from models.text import TextInterface, Tokenizer
 from models.tokens import check_loss, check_mask, check_tokens
 
@@ -185,6 +186,13 @@ class HookedDecoder(HookedModule, TextInterface):
 
         return generate(self, input, max_new_tokens, **options)
 
+    def replaced_part(self, *under: str) -> str | None:
+        """Return what of this model is not what was built, such as ``"blocks.1.attn.o is an Adapter"``, or None.
+
+        See ``models.replaced``; ``under`` names the parts that matter, all of them by default.
+        """
+        return replaced_part(self, under)
+
     # -- weights -------------------------------------------------------------------------------------------------
 
     @property
@@ -285,3 +293,6 @@ class HookedDecoder(HookedModule, TextInterface):
     @property
     def b_out(self) -> Float[Tensor, "layer d_model"]:
         return self._stacked_bias("mlp", "out", self.cfg.d_model)
+
+
+know(HookedDecoder)

@@ -19,6 +19,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.decoders import can_resume
 from interp.interventions.ablating import Ablating
 from interp.interventions.ablation_result import AblationResult, JointAblation
 from interp.interventions.cells import Grid, Site, check_axes, find_site, n_layers_of, renormalised
@@ -32,7 +33,6 @@ from interp.interventions.sweep import (
     Progress,
     Sweep,
     baseline,
-    can_resume,
     frozen_hooks,
     naive_sweep,
     read_columns,

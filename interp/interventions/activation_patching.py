@@ -15,6 +15,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.decoders import can_resume
 from interp.finite import check_computed, check_model
 from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.entering import Base, needed_of_base
@@ -25,7 +26,6 @@ from interp.interventions.sweep import (
     DEFAULT_MEMORY,
     Progress,
     baseline,
-    can_resume,
     naive_sweep,
     read_columns,
     resumed_sweep,

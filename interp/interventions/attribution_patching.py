@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.decoders import check_parts, is_resumable
 from interp.finite import check_computed, check_model
 from interp.interventions.activation_patching import Direction
 from interp.interventions.attribution_result import AttributionResult
@@ -81,6 +82,8 @@ def attribution_patching(
     axes = check_axes(found, over)
     ig_steps = whole_number(ig_steps, "ig_steps", 1)
     _check_options(found.name, axes, direction, ig_steps, qk_fix, grad_drop, n_layers_of(model.cfg))
+    if qk_fix and is_resumable(model):
+        check_parts(model)  # scores are computed anew
     pair, real = aligned(model, clean, corrupted, attention_mask)
     tokens = pair[1] if direction == "denoise" else pair[0]
     metrics = fitting(metric, tokens, real, model.cfg.d_vocab)

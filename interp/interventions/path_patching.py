@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.decoders import can_resume, why_not_resumed
 from interp.finite import check_computed, check_model
 from interp.interventions.activation_patching import Direction
 from interp.interventions.metric_result import by_metric, common_fields
@@ -40,8 +41,6 @@ from interp.interventions.sweep import (
     DEFAULT_MEMORY,
     Progress,
     bytes_of_logits,
-    can_resume,
-    is_resumable,
     judge,
     read_columns,
 )
@@ -104,11 +103,11 @@ def path_patching(
     >>> found.senders, found.by_head("L1H0.k").shape
     (('L0H0', 'L0H1', 'L1H0', 'L1H1'), (2, 2))
     """
-    if not is_resumable(model) or not can_resume(model):
+    if not can_resume(model):
         raise InputError(
-            f"path patching runs a model's blocks one by one, and cannot on this {type(model).__name__}: it needs a "
-            "HookedDecoder with no hooks attached, ours or PyTorch's; load_model without backend='transformer-lens' "
-            "gives one"
+            f"path patching runs a model's blocks one by one, and cannot here: {why_not_resumed(model)}. It needs a "
+            "HookedDecoder as it was built, with no hooks attached, ours or PyTorch's; load_model without backend='transformer-lens' gives "
+            "one"
         )
     if direction not in get_args(Direction):
         raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")

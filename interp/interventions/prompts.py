@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from interp.checks import as_ids
-from interp.interventions.sweep import is_resumable
+from interp.decoders import is_resumable
 from interp.prompts.pairs import describe_misalignment
 from models.errors import InputError
 from models.protocol import HookedModel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -48,23 +48,6 @@ class Sweep:
     def finished(self) -> list[Float[Tensor, "cell batch"]]:
         """Return per metric the values of the cells that were computed."""
         return [values.flatten(0, -2)[self.done] for values in self.values]
-
-
-def is_resumable(model: HookedModel) -> TypeGuard[ResumableModel]:
-    """Return whether the model's blocks can be entered halfway."""
-    # isinstance(model, ResumableModel) would compute every property that it looks for: whole stacks of weights
-    return all(hasattr(model, name) for name in ("blocks", "ln_final", "unembed", "prepare", "step", "hook_dict"))
-
-
-def can_resume(model: HookedModel) -> TypeGuard[ResumableModel]:
-    """Return whether the model can be entered halfway, and nothing is attached that would be passed by.
-
-    What may be attached is ours (hook points) or PyTorch's (``register_forward_hook`` on the model or a part of it).
-    """
-    if not is_resumable(model) or any(point.in_use for point in model.hook_dict.values()):
-        return False
-    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
-    return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def read_columns(

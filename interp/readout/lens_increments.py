@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.checks import Followed, followed_tokens, whole_number
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.decompose import residual_writes
@@ -132,7 +132,7 @@ def lens_increments(
         InputError: several prompts, a position or target out of range, a model that is no ``HookedDecoder``.
         NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
-    check_decoder(model)
+    check_parts(model)
     ids, real = model.prepare(tokens)
     if len(ids) != 1 or real is not None:
         raise InputError(f"increments are of one prompt; got {len(ids)}")

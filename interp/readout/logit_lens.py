@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import Followed, followed_tokens, whole_number
-from interp.decoders import check_decoder
+from interp.decoders import READ_BY_A_LENS, check_parts
 from interp.finite import check_computed, check_model
 from interp.precision import at_least_float32
 from interp.readout.lens_result import LensResult, after_first
@@ -75,7 +75,7 @@ def logit_lens(
             model, a model that is no ``HookedDecoder``.
         NonFiniteError: NaN or inf, with the first hook at which it appears.
     """
-    check_decoder(model)
+    check_parts(model, *READ_BY_A_LENS)
     at = _rows_read(model, at, tuned)
     whole_number(top_k, "top_k", None)
     if not 1 <= top_k <= model.cfg.d_vocab:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.checks import whole_number
-from interp.decoders import check_decoder
+from interp.decoders import READ_BY_A_LENS, check_parts
 from interp.files import written_whole
 from interp.finite import check_model
 from interp.precision import at_least_float32
@@ -56,7 +56,7 @@ class TunedLens:
     @staticmethod
     def identity(model: ResumableModel) -> TunedLens:
         """Return translators that change nothing: the logit lens. Raises InputError without a ``HookedDecoder``."""
-        check_decoder(model)
+        check_parts(model, *READ_BY_A_LENS)
         depths, d_model = len(model.blocks), model.cfg.d_model
         zeros = torch.zeros(depths, d_model, d_model, device=model.device)
         return TunedLens(zeros, zeros[:, 0].clone(), torch.full((depths,), torch.nan), _sample(model))
@@ -171,7 +171,7 @@ def train_tuned_lens(
             model that is no ``HookedDecoder``, or was made under ``torch.inference_mode``.
         NonFiniteError: NaN or inf, in the model or because the training diverged.
     """
-    check_decoder(model)
+    check_parts(model, *READ_BY_A_LENS)
     whole_number(n_steps, "n_steps", None)
     if n_steps < 1:
         raise InputError(f"n_steps is {n_steps}; expected at least 1")
@@ -262,7 +262,7 @@ def own_text(
     Raises:
         InputError: no prompt, a length that leaves nothing to sample, a model that is no ``HookedDecoder``.
     """
-    check_decoder(model)
+    check_parts(model, *READ_BY_A_LENS)
     bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
     given = ["a random token"] if bos is None else ["BOS", "a random token"]
     for name, number, least in (("batch", batch, 1), ("length", length, len(given) + 1)):

@@ -16,7 +16,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.sites import Head
 from models.errors import InputError
@@ -73,7 +73,7 @@ def hooks_needed(model: ResumableModel, by: By = "component") -> list[str]:
     Raises:
         InputError: another ``by``, a model that is no ``HookedDecoder``.
     """
-    check_decoder(model)
+    check_parts(model)
     if by not in get_args(By):
         raise InputError(f"by is {by!r}; expected 'component', 'head' or 'neuron'")
     wanted = ["hook_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_scale"]

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.heads import duplicate_token
 from interp.heads.find import find_heads
 from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
@@ -79,7 +79,7 @@ def induction_circuit(
     >>> induction_circuit(untrained).links
     ()
     """
-    check_decoder(model)
+    check_parts(model)
     say: Progress = progress or (lambda stage, share: None)
     if report is None:
         report = find_heads(model, KINDS, name=name, seed=seed, alpha=alpha, progress=progress)

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
 from interp.weights.head_circuits import ov_circuit, stacked_ov, stacked_qk
@@ -111,7 +111,7 @@ def composition_scores(
     >>> found.dimension_null, 0.05 < found.scores[0, 2, 1, 0].item() < 0.25, found.scores[1, 2, 1, 0].isnan().item()
     (0.125, True, True)
     """
-    check_decoder(model)
+    check_parts(model)
     if kind not in get_args(Kind):
         raise InputError(f"kind is {kind!r}; expected 'Q', 'K' or 'V'")
     if n_rotations < 2:

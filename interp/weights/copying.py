@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.weights.head_circuits import ov_circuit, stacked_ov
 from interp.weights.token_circuits import final_directions, normalised_embeddings, vocabulary_chunks
@@ -52,7 +52,7 @@ def output_copying_scores(model: ResumableModel, *, n_tokens: int = 25, seed: in
     Raises:
         InputError: more tokens than the vocabulary has, or fewer than two.
     """
-    check_decoder(model)
+    check_parts(model)
     if not 2 <= n_tokens <= model.cfg.d_vocab:
         raise InputError(f"n_tokens is {n_tokens}; expected 2 to {model.cfg.d_vocab}, the size of this vocabulary")
     generator = torch.Generator().manual_seed(seed)

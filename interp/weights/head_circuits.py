@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
@@ -99,7 +99,7 @@ def qk_circuit(model: ResumableModel, layer: int, head: int, *, relative: int | 
     >>> qk_circuit(model, 0, 1).matrix
     FactoredMatrix((16, 16), rank at most 8)
     """
-    check_decoder(model)
+    check_parts(model)
     name = parse_head((layer, head), model.cfg)
     _check_relative(model, relative)
     attn = model.blocks[layer].attn
@@ -134,7 +134,7 @@ def _check_relative(model: ResumableModel, relative: int | None) -> None:
 @torch.no_grad()
 def ov_circuit(model: ResumableModel, layer: int, head: int) -> OVCircuit:
     """Return the OV circuit of a head; its key/value head follows. Raises InputError on a head out of range."""
-    check_decoder(model)
+    check_parts(model)
     name = parse_head((layer, head), model.cfg)
     attn = model.blocks[layer].attn
     W_V, b_V = _reading_weights(model, layer, attn.v, head // model.cfg.group_size)
@@ -167,7 +167,7 @@ def reads_normalised(model: ResumableModel) -> bool:
 
 def stacked_qk(model: ResumableModel, *, relative: int | None = None) -> FactoredMatrix:
     """Return every head's QK matrix, ``[layer, head, d_model, d_model]``, as factors. Raises as ``qk_circuit``."""
-    check_decoder(model)
+    check_parts(model)
     return _stacked(
         [
             [qk_circuit(model, layer, head, relative=relative).matrix for head in range(model.cfg.n_heads)]
@@ -178,7 +178,7 @@ def stacked_qk(model: ResumableModel, *, relative: int | None = None) -> Factore
 
 def stacked_ov(model: ResumableModel) -> FactoredMatrix:
     """Return every head's OV matrix, ``[layer, head, d_model, d_model]``, as factors."""
-    check_decoder(model)
+    check_parts(model)
     return _stacked(
         [
             [ov_circuit(model, layer, head).matrix for head in range(model.cfg.n_heads)]

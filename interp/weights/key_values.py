@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import Followed
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.readout.logit_attribution import logit_attribution
 from interp.weights.head_circuits import reads_normalised
@@ -223,7 +223,7 @@ def fired_memories(
 
 
 def _check_neurons(model: ResumableModel, layer: int, neurons: Sequence[int]) -> None:
-    check_decoder(model)
+    check_parts(model)
     if model.cfg.attn_only or model.cfg.d_mlp is None:
         raise InputError("this model is attention-only and has no MLP to read")
     if not 0 <= layer < len(model.blocks):

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.heads import induction
 from interp.precision import at_least_float32
 from interp.readout.writes import NormStep, Write, steps
@@ -59,7 +59,7 @@ def link_effects(
     Raises:
         InputError: a pair whose first head is not in an earlier layer.
     """
-    check_decoder(model)
+    check_parts(model)
     _check_order(links)
     if not links:
         return {}, {}
@@ -91,7 +91,7 @@ def whole_effects(
     All paths count: through keys, queries, values, MLPs and other heads, to any position. Arguments and errors are
     those of ``link_effects``; ``tick`` is called after every earlier head.
     """
-    check_decoder(model)
+    check_parts(model)
     _check_order(links)
     if not links:
         return {}

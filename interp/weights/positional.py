@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.weights.head_circuits import qk_circuit, reads_normalised
 from interp.weights.token_circuits import normalised_embeddings, vocabulary_chunks
@@ -45,7 +45,7 @@ def positional_qk(
     Raises:
         InputError: a head out of range, a model without positions, a ``stream`` for a model that adds positions.
     """
-    check_decoder(model)
+    check_parts(model)
     n = min(n_positions, model.cfg.n_ctx)
     positions = torch.arange(n, device=model.device)
     if model.cfg.positions == "rotary":

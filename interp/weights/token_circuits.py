@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.decoders import check_decoder
+from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.weights.head_circuits import ov_circuit, qk_circuit, reads_normalised
 from models.protocol import ResumableModel
@@ -102,7 +102,7 @@ def normalised_embeddings(
     model: ResumableModel, layer: int, tokens: Int[Tensor, "token"]
 ) -> Float[Tensor, "token d_model"]:
     """Return embeddings as ``layer`` would read them if nothing else had been written: normalised, without gain."""
-    check_decoder(model)
+    check_parts(model)
     vectors = at_least_float32(model.embed(tokens))
     if not reads_normalised(model):
         return vectors

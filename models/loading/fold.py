@@ -12,14 +12,16 @@ Folding multiplies and adds weights in the model's own precision; fold in float3
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import ConfigError
+from models.loading.state import state_of
 from models.loading.stream import empty_model
 from models.parts.block import Block
 from models.parts.norm import NoNorm, Norm
@@ -52,7 +54,7 @@ def fold(
     >>> torch.allclose(folded(tokens).log_softmax(-1), source(tokens).log_softmax(-1), atol=1e-5)
     True
     """
-    cfg = model.cfg
+    cfg, state = state_of(model)
     if cfg.norm_position == "post" and (norm or centre_writes):
         raise ConfigError(
             "this model is post-norm: its norms stand on the stream itself and cannot be folded, nor can means be "
@@ -64,7 +66,7 @@ def fold(
             "use fold(model, centre_writes=False)"
         )
     norm = norm and cfg.norm != "none"
-    folded = _copy(model, _with_biases(cfg, norm, centre_writes, centre_unembed, value_bias))
+    folded = _copy(model, state, _with_biases(cfg, norm, centre_writes, centre_unembed, value_bias))
     blocks = [cast(Block, block) for block in folded.blocks]
     if norm:
         for block in blocks:
@@ -81,7 +83,9 @@ def fold(
         _centre(folded.unembed.weight, 0)
         if folded.unembed.bias is not None:
             _centre(folded.unembed.bias, 0)
-    return _copy(folded, folded.cfg.replace(norm_bias=False)) if norm and cfg.norm_bias else folded
+    if norm and cfg.norm_bias:
+        return _copy(folded, folded.state_dict(), folded.cfg.replace(norm_bias=False))
+    return folded
 
 
 def _with_biases(
@@ -100,10 +104,12 @@ def _with_biases(
     return cfg.replace(**changes)
 
 
-def _copy(model: HookedDecoder, cfg: DecoderConfig) -> HookedDecoder:
-    """Return a frozen model of another configuration with this one's weights; biases that it lacks are zero."""
+def _copy(model: HookedDecoder, state: Mapping[str, Tensor], cfg: DecoderConfig) -> HookedDecoder:
+    """Return a frozen model of another configuration with these weights; biases that they lack are zero."""
     copy = empty_model(cfg, model.tokenizer, model.dtype, model.device)
-    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    own = dict(state) | dict(model.named_buffers())
+    if "unembed.weight" not in own:
+        own["unembed.weight"] = own["embed.W_E"]
     for name, parameter in copy.named_parameters():
         if name in own:
             parameter.copy_(own[name])

@@ -26,6 +26,7 @@ from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import ConfigError, InputError, UnsupportedModel
 from models.loading.safetensors_files import SafetensorsFiles, metadata
+from models.loading.state import state_of
 from models.loading.stream import Adapter, Place, empty_model, fill
 from models.text import SymbolTokenizer, Tokenizer
 
@@ -40,12 +41,12 @@ def save_native(model: HookedDecoder, path: str | Path, record: Mapping[str, Any
 
     Raises:
         InputError: another kind of tokenizer.
+        ConfigError: parts or tensors that the configuration does not build.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    if model.cfg.tied:
-        del tensors["unembed.weight"]
+    cfg, state = state_of(model)
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
     texts = {
-        "config": json.dumps(model.cfg.to_dict()),
+        "config": json.dumps(cfg.to_dict()),
         "tokenizer": _tokenizer_text(model.tokenizer),
         "record": json.dumps(dict(record)),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from models.config import Activation, DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import InputError, UnsupportedModel
+from models.loading.state import state_of
 from models.loading.tokenizer import PretrainedTokenizer
 from models.text import SymbolTokenizer, Tokenizer
 
@@ -31,9 +33,11 @@ def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
 
     Raises:
         UnsupportedModel: a configuration that GPT-2 does not have, with the fields that differ.
+        ConfigError: parts or tensors that the configuration does not build.
         InputError: a folder with something in it, or a tokenizer of another kind.
     """
     _check(model.cfg)
+    cfg, state = state_of(model)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose a new one")
@@ -41,8 +45,8 @@ def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         whole = Path(temporary) / folder.name
         whole.mkdir()
-        (whole / "config.json").write_text(json.dumps(_configuration(model), indent=2) + "\n", encoding="utf-8")
-        (whole / "model.safetensors").write_bytes(save(_tensors(model), metadata={"format": "pt"}))
+        (whole / "config.json").write_text(json.dumps(_configuration(model, cfg), indent=2) + "\n", encoding="utf-8")
+        (whole / "model.safetensors").write_bytes(save(_tensors(cfg, state), metadata={"format": "pt"}))
         _save_tokenizer(model.tokenizer, whole)
         os.replace(whole, folder)
 
@@ -74,8 +78,7 @@ def _check(cfg: DecoderConfig) -> None:
         raise UnsupportedModel(f"only a GPT-2-style model can be saved as GPT-2; this one has {', '.join(differing)}")
 
 
-def _configuration(model: HookedDecoder) -> dict[str, Any]:
-    cfg = model.cfg
+def _configuration(model: HookedDecoder, cfg: DecoderConfig) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -94,18 +97,17 @@ def _configuration(model: HookedDecoder) -> dict[str, Any]:
     }
 
 
-def _tensors(model: HookedDecoder) -> dict[str, Tensor]:
-    state = model.state_dict()
+def _tensors(cfg: DecoderConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {
         "transformer.wte.weight": state["embed.W_E"],
         "transformer.wpe.weight": state["pos_embed.W_pos"],
         "transformer.ln_f.weight": state["ln_final.w"],
         "transformer.ln_f.bias": state["ln_final.b"],
     }
-    if not model.cfg.tied:
+    if not cfg.tied:
         tensors["lm_head.weight"] = state["unembed.weight"]
 
-    for layer in range(model.cfg.n_layers):
+    for layer in range(cfg.n_layers):
         ours, theirs = f"blocks.{layer}.", f"transformer.h.{layer}."
 
         def put(name: str, *parts: str, ours: str = ours, theirs: str = theirs) -> None:

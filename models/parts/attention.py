@@ -6,7 +6,7 @@
     z = pattern v          result_h = z_h W_O,h   out = sum_h result_h + b_O
 
 Query head h reads kv head h // group_size (GQA, arXiv 2305.13245). While nothing is attached to the scores or the
-pattern, torch's fused kernel computes z.
+pattern, and no function transform is in play, torch's fused kernel computes z.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from models.parts.kv_cache import LayerKV
 from models.parts.linear import Linear
 from models.parts.masks import AttentionMask
 from models.parts.rope import Rotation, rotate
+from models.parts.transforms import in_transform
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,11 @@ class Attention(nn.Module):
         mask: AttentionMask,
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Return each head's weighted sum of values: fused, or step by step where scores or pattern are hooked."""
-        if not (self.hook_attn_scores.in_use or self.hook_pattern.in_use):
+        if not (self.hook_attn_scores.in_use or self.hook_pattern.in_use or in_transform()):
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             grouped = q.shape[1] != k.shape[1]
             z = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, enable_gqa=grouped
+                q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, scale=self.scale, enable_gqa=grouped
             )
             return z.transpose(1, 2)
         scores = self.hook_attn_scores(mask.apply(self.scores(q, k)))
@@ -148,9 +149,10 @@ class Attention(nn.Module):
         self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch key_pos kv_head d_head"]
     ) -> Float[Tensor, "batch head query_pos key_pos"]:
         """Return q.k / sqrt(d_head), before the mask."""
+        q = q * self.scale  # first: in float16 the product may pass what can be held, where its scaled value does not
         grouped = rearrange(q, "batch pos (kv_head group) d -> batch pos kv_head group d", kv_head=k.shape[2])
         scores = einsum(grouped, k, "batch q kv_head group d, batch k kv_head d -> batch kv_head group q k")
-        return scores.flatten(1, 2) * self.scale
+        return scores.flatten(1, 2)
 
     def results(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_model"]:
         """Return what each head writes, without b_O."""

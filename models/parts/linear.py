@@ -1,8 +1,8 @@
 """Linear maps: ``y = x W^T + b``.
 
 torch hands float32 products on a CPU to a BLAS. Its oneDNN kernel, which ``torch.compile`` would choose, is 1.1 to 2
-times faster on large weights (``benchmarks/forward.py`` shows what that makes of a forward pass) but records no graph:
-it is taken where none is wanted.
+times faster on large weights (``benchmarks/forward.py`` shows what that makes of a forward pass) but records no graph
+and carries no tangent: it is taken where neither is wanted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from models.parts.transforms import in_transform
 
 _ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 _LARGE = 1 << 18  # of weights; on smaller ones its start costs more than it saves
@@ -25,7 +27,7 @@ def linear(
     )
     on_cpu = x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     fits = on_cpu and weight.is_contiguous()  # on a slice of columns oneDNN is a thousand times slower
-    if _ONEDNN is None or recorded or not fits or weight.numel() < _LARGE:
+    if _ONEDNN is None or recorded or not fits or weight.numel() < _LARGE or in_transform():
         return F.linear(x, weight, bias)
     product: Tensor = _ONEDNN(x, weight, bias, "none", [], "")
     return product

@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 
+from interp.decoders import can_resume
 from interp.interventions import sweep
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.path_patching import path_patching
@@ -86,5 +87,5 @@ def test_logits_of_a_whole_vocabulary_count_for_the_budget(dtype, metric, monkey
 def test_whole_weights_are_not_stacked_to_ask_what_a_model_is():
     model = HookedDecoder(ARCHITECTURES["gpt2"])
     with LiveBytes() as memory:
-        assert sweep.can_resume(model)
+        assert can_resume(model)
     assert memory.peak == 0

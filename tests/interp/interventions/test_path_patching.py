@@ -257,7 +257,7 @@ def test_prompts_of_different_length_are_refused() -> None:
 def test_a_model_with_hooks_attached_is_refused() -> None:
     model = three_layers("gpt2")
     with (
-        pytest.raises(InputError, match="a HookedDecoder with no hooks attached"),
+        pytest.raises(InputError, match=r"a hook is attached to blocks\.0\.hook_resid_pre.*with no hooks attached"),
         model.hooks([("blocks.0.hook_resid_pre", lambda value, hook: None)]),
     ):
         path_patching(model, *prompts(model), METRIC)

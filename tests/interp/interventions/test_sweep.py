@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp.interventions import sweep
+from interp.decoders import can_resume
 from interp.interventions.ablation import ablation_sweep
 from interp.interventions.activation_patching import activation_patching
 from interp.interventions.path_patching import path_patching
@@ -18,6 +18,7 @@ from interp.metrics import LogitDifference, Loss
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
 from models.hooks.module import HookedModule
+from models.parts import linear
 from tests.interp.interventions.setups import (
     ANSWER,
     ARCHITECTURES,
@@ -56,25 +57,22 @@ def formula(cfg: DecoderConfig, site: str, over: dict[str, int], width: int, rea
 
 @contextmanager
 def rows_through(model: HookedDecoder) -> Iterator[list[int]]:
-    """Count the tokens that pass each block's MLP (without one, its attention's output)."""
+    """Count the tokens that pass each block's MLP (without one, its attention's output).
+
+    Not by hooks of PyTorch's or a ``forward`` of a part's own: a model with one of them is not resumed.
+    """
     counts: list[int] = []
+    counted = [block.attn.o.weight if block.mlp is None else block.mlp.inp.weight for block in model.blocks]
+    plain = linear.linear
 
-    def counted(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        def count(values: Tensor) -> Tensor:
-            counts.append(values.shape[:-1].numel())
-            return forward(values)
+    def count(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if any(weight is one for one in counted):
+            counts.append(x.shape[:-1].numel())
+        return plain(x, weight, bias)
 
-        return count
-
-    # not by a hook of PyTorch's: a model with one is not resumed
-    modules = [block.attn.o if block.mlp is None else block.mlp for block in model.blocks]
-    for module in modules:
-        module.forward = counted(module.forward)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear, "linear", count)
         yield counts
-    finally:
-        for module in modules:
-            del module.forward
 
 
 @pytest.mark.parametrize("every_token_is_read", [False, True])
@@ -178,8 +176,8 @@ def test_hooks_of_pytorchs_own_are_not_passed_by(part):
     np.testing.assert_allclose(found.clean["logit_difference"], clean)
     np.testing.assert_allclose(found.values["logit_difference"], wanted, atol=1e-9)
     with setup.model.blocks[0].register_forward_pre_hook(lambda module, args: None):
-        assert not sweep.can_resume(setup.model)
-    assert sweep.can_resume(setup.model)
+        assert not can_resume(setup.model)
+    assert can_resume(setup.model)
 
 
 class Foreign(HookedModule):

@@ -1,5 +1,7 @@
 """Our own file format: what is saved comes back, and nothing half-written stays."""
 
+import json
+
 import pytest
 import torch
 from safetensors import safe_open
@@ -7,7 +9,7 @@ from safetensors.torch import save_file
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
-from models.errors import CheckpointMismatch, InputError, LoadError, UnsupportedModel
+from models.errors import CheckpointMismatch, ConfigError, InputError, LoadError, UnsupportedModel
 from models.loading import load_native, read_record, save_native
 from models.text import SymbolTokenizer
 
@@ -92,7 +94,10 @@ def test_bad_files_are_named_in_one_line(tmp_path):
 def test_tensors_that_do_not_fit_the_config_are_named(tmp_path):
     path = tmp_path / "model.safetensors"
     model = HookedDecoder(TOY)
-    model.cfg = CONFIGS["rotary"]
-    save_native(model, path, {})
+    texts = {"config": json.dumps(CONFIGS["rotary"].to_dict()), "tokenizer": "", "record": "{}"}
+    save_file(dict(model.state_dict()), path, metadata=texts)
     with pytest.raises(CheckpointMismatch, match=r"pos_embed\.W_pos.*missing.*mlp\.gate\.weight"):
         load_native(path)
+    model.cfg = CONFIGS["rotary"]
+    with pytest.raises(ConfigError, match="but the configuration builds"):
+        save_native(model, path, {})

@@ -1,0 +1,43 @@
+"""What a model's weights are, for whoever copies or saves them: its state, and the configuration that it fits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from models.config import DecoderConfig
+from models.decoder import HookedDecoder
+from models.errors import ConfigError
+
+
+def state_of(model: HookedDecoder) -> tuple[DecoderConfig, dict[str, Tensor]]:
+    """Return a model's configuration as its weights have it, and its tensors by name.
+
+    A tied model whose unembedding has been given a matrix of its own (``load_state_dict(..., assign=True)``, a new
+    parameter) comes out untied. Of a tied one, ``unembed.weight`` is left out.
+
+    Raises:
+        ConfigError: parts or tensors that the configuration does not build, which a copy would lose.
+    """
+    if (why := model.replaced_part()) is not None:
+        raise ConfigError(f"weights are copied by the configuration, but {why}; merge or remove it")
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    cfg = model.cfg
+    if cfg.tied and not _equal(state["unembed.weight"], state["embed.W_E"]):
+        cfg = cfg.replace(tied=False)
+    with torch.device("meta"):
+        built = HookedDecoder(cfg).state_dict()
+    for name in sorted(built.keys() | state.keys()):
+        expected, got = (tuple(side[name].shape) if name in side else "nothing" for side in (built, state))
+        if expected != got:
+            raise ConfigError(
+                f"{name} is {got}, but the configuration builds {expected}; make a model of the configuration that "
+                "these weights have"
+            )
+    if cfg.tied:
+        del state["unembed.weight"]
+    return cfg, state
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one is other or (one.shape == other.shape and torch.equal(one, other))

@@ -106,8 +106,8 @@ def path_patching(
     if not can_resume(model):
         raise InputError(
             f"path patching runs a model's blocks one by one, and cannot here: {why_not_resumed(model)}. It needs a "
-            "HookedDecoder as it was built, with no hooks attached, ours or PyTorch's; load_model without backend='transformer-lens' gives "
-            "one"
+            "HookedDecoder as it was built, with no hooks attached, ours or PyTorch's; load_model without "
+            "backend='transformer-lens' gives one"
         )
     if direction not in get_args(Direction):
         raise InputError(f"direction is {direction!r}; expected 'denoise' or 'noise'")

@@ -8,13 +8,19 @@ everything in the second half after its first token can. With columns counted fr
     sink             mean of pattern[i, 0]            over the first half, i >= 2; on the repeat, over the second half
 
 Ablation replaces a head's z at every position by its mean over the batch at that position (the rows align); its
-effect is the rise of the repeat loss in nats.
+effect is the rise of the repeat loss in nats. The induction heads are held against every fair set: as many other heads
+of the same layers.
+
+Three figures are taken on whole contexts instead: the lowest accuracy at any place (``models.training.everywhere``),
+and on distinct tokens the previous-token score by thirds of the context and whether a head rests on BOS, a sink in the
+sense of Gu et al. (arXiv 2410.10781): on how many rows its mean attention to BOS exceeds .3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, combinations, product
 from typing import Any
 
 import torch
@@ -26,10 +32,13 @@ from models.errors import InputError
 from models.hooks.cache import ActivationCache
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
-from models.training.tasks import repeated_tokens
+from models.training.everywhere import Place, lowest_accuracy
+from models.training.tasks import N_SYMBOLS, after_bos, distinct_tokens, repeated_tokens
 
 HEAD_THRESHOLD = 0.3
+REST_THRESHOLD = 0.3
 PERIOD = 20
+ROWS_OF_SETS = 64
 Head = tuple[int, int]
 PerHead = tuple[tuple[float, ...], ...]
 
@@ -46,6 +55,13 @@ class ToyEvaluation:
         rise_best_previous: rise in repeat loss without the best previous-token head.
         rise_all_previous, rise_all_induction: without all heads whose score is above ``HEAD_THRESHOLD``.
         accuracy_without_induction: accuracy without the induction heads.
+        fair_sets: how many there are to hold against the induction heads.
+        rise_fair_set: without the fair set that costs most, 0 where there is none.
+        rise_beyond_fair_sets: how much more the induction heads cost than a fair set: the lowest lower end, over all
+            fair sets, of the 95 % interval over sequences; 0 where there is none.
+        lowest_accuracy, lowest_at: over column, period and repeat, and where.
+        previous_by_third: of the best previous-token head, by thirds of the context.
+        rests_on_bos: per head.
     """
 
     repeat_loss: float
@@ -60,6 +76,13 @@ class ToyEvaluation:
     rise_all_previous: float
     rise_all_induction: float
     accuracy_without_induction: float
+    fair_sets: int
+    rise_fair_set: float
+    rise_beyond_fair_sets: float
+    lowest_accuracy: float
+    lowest_at: Place
+    previous_by_third: tuple[float, float, float]
+    rests_on_bos: PerHead
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-able values."""
@@ -120,6 +143,9 @@ def evaluate_toy(
         other = repeated_tokens(generator, batch, period).to(model.device)
         accuracy_at[period] = _losses(model(other), other)["accuracy"]
     best = divmod(int(previous.argmax()), previous.shape[1])
+    distinct = after_bos(distinct_tokens(generator, batch, min(N_SYMBOLS, model.cfg.n_ctx - 1))).to(model.device)
+    whole = _run(model, distinct)[1]
+    place, lowest = lowest_accuracy(model, seed=seed)
     rows: dict[str, PerHead] = {name: tuple(map(tuple, score.tolist())) for name, score in scores.items()}
     return ToyEvaluation(
         repeat_loss=losses["repeat_loss"],
@@ -134,6 +160,11 @@ def evaluate_toy(
         rise_all_previous=rise(_above(previous)),
         rise_all_induction=rise(_above(induction)),
         accuracy_without_induction=without(_above(induction))["accuracy"],
+        **_beyond_fair_sets(model, tokens[:ROWS_OF_SETS], _above(induction)),
+        lowest_accuracy=lowest,
+        lowest_at=place,
+        previous_by_third=_thirds(whole.mean(1)[best]),
+        rests_on_bos=tuple(map(tuple, _rests(whole).tolist())),
     )
 
 
@@ -175,6 +206,53 @@ def _scores(
         "sink": pattern[..., first, 0].mean(-1),
         "sink_on_repeat": pattern[..., second, 0].mean(-1),
     }
+
+
+def _thirds(pattern: Float[Tensor, "query_pos key_pos"]) -> tuple[float, float, float]:
+    """Return the mean attention to the token before, by thirds of the queries that have one."""
+    first, second, third = (part.mean().item() for part in pattern.diagonal(-1)[1:].tensor_split(3))
+    return first, second, third
+
+
+def _rests(patterns: Float[Tensor, "layer batch head query_pos key_pos"]) -> Float[Tensor, "layer head"]:
+    """Return the share of rows on which a head's mean attention to BOS exceeds the threshold."""
+    return (patterns[..., 0].mean(-1) > REST_THRESHOLD).float().mean(1)
+
+
+def _beyond_fair_sets(model: HookedDecoder, tokens: Int[Tensor, "batch pos"], heads: list[Head]) -> dict[str, Any]:
+    """Return what the fair sets cost, and how much more ``heads`` do."""
+    sets = list(_fair_sets(heads, model.cfg.n_heads)) if heads else []
+    if not sets:
+        return {"fair_sets": 0, "rise_fair_set": 0.0, "rise_beyond_fair_sets": 0.0}
+    intact, without = _repeat_loss(model(tokens), tokens), _repeat_loss(_mean_ablated(model, tokens, heads), tokens)
+    fair = torch.stack([_repeat_loss(_mean_ablated(model, tokens, chosen), tokens) for chosen in sets])
+    more = without - fair
+    lower = more.mean(1) - 1.96 * more.std(1) / len(tokens) ** 0.5
+    return {
+        "fair_sets": len(sets),
+        "rise_fair_set": (fair - intact).mean(1).max().item(),
+        "rise_beyond_fair_sets": lower.min().item(),
+    }
+
+
+def _fair_sets(heads: Sequence[Head], n_heads: int) -> Iterator[list[Head]]:
+    """Yield every set of as many other heads of the same layers."""
+    choices = []
+    for layer in sorted({layer for layer, _ in heads}):
+        taken = {head for at, head in heads if at == layer}
+        others = [(layer, head) for head in range(n_heads) if head not in taken]
+        choices.append(list(combinations(others, len(taken))))
+    for chosen in product(*choices):
+        yield list(chain.from_iterable(chosen))
+
+
+def _repeat_loss(
+    logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch"]:
+    """Return each row's repeat loss."""
+    period = (tokens.shape[1] - 1) // 2
+    log_p = logits[:, :-1].log_softmax(-1)
+    return -log_p.gather(-1, tokens[:, 1:, None])[:, period + 1 :, 0].mean(1)
 
 
 def _above(scores: Float[Tensor, "layer head"]) -> list[Head]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from models.decoder import HookedDecoder
 from models.errors import ConfigError, NonFiniteError
 from models.training.batch import Batch
 from models.training.checkpoint import RunState, load_checkpoint, save_checkpoint
+from models.training.penalty import HeadPenalty, head_writes
 
 Figures = Mapping[str, float]
 History = Sequence[Figures]
@@ -52,16 +54,20 @@ class Phase:
     """A stretch of training with one stream of data.
 
     Args:
-        batches: the stream, a function of the step (from 0, counted over all phases).
+        batches: the stream, a function of the phase's step, from 0.
         steps: the length, or with ``until`` the longest.
         schedule: ``constant``, or ``linear``: the rate falls from ``lr`` to 0 over ``steps``.
         until: ends the phase early; asked after every evaluation, with the history so far.
+        penalty: a price on what heads write, added to the loss that is minimised; not to the one recorded.
+        anew: begin with a new optimiser: no moments, and the warm-up again.
     """
 
     batches: Callable[[int], Batch]
     steps: int
     schedule: Literal["constant", "linear"] = "constant"
     until: Callable[[History], bool] | None = None
+    penalty: HeadPenalty | None = None
+    anew: bool = False
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -133,7 +139,7 @@ def train(
 
     Args:
         model: any decoder, on any device.
-        phases: one after another; the optimiser's state carries over.
+        phases: one after another; the optimiser's state carries over, except to one that begins anew.
         optimiser: learning rate and the like.
         seed: for the record; the loop itself draws nothing.
         evaluate: figures to follow: before the first step, every ``evaluate_every`` steps and at the end of a phase.
@@ -155,7 +161,7 @@ def train(
     >>> record.steps, record.losses[-1] < record.losses[0]
     ((20,), True)
     """
-    _check(phases, evaluate, evaluate_every, checkpoint_every)
+    _check(model, phases, evaluate, evaluate_every, checkpoint_every)
     adam = torch.optim.AdamW(
         model.parameters(), lr=optimiser.lr, betas=optimiser.betas, weight_decay=optimiser.weight_decay
     )
@@ -163,7 +169,7 @@ def train(
         "config": model.cfg.to_dict(),
         "optimiser": asdict(optimiser),
         "seed": seed,
-        "phases": [[phase.steps, phase.schedule] for phase in phases],
+        "phases": [[phase.steps, phase.schedule, repr(phase.penalty), phase.anew] for phase in phases],
     }
     if checkpoint is not None and checkpoint.exists():
         state = load_checkpoint(checkpoint, run, model, adam)
@@ -172,10 +178,12 @@ def train(
 
     while state.phase < len(phases):
         phase, step_of_phase = phases[state.phase], state.step - sum(state.steps)
-        warm = min(1.0, (state.step + 1) / max(optimiser.warmup, 1))
+        if phase.anew and step_of_phase == 0:
+            adam.state.clear()
+        warm = min(1.0, (state.step - _begun(phases, state) + 1) / max(optimiser.warmup, 1))
         for group in adam.param_groups:
             group["lr"] = optimiser.lr * warm * phase.rate(step_of_phase)
-        state.losses.append(_step(model, phase.batches(state.step), adam, optimiser.clip))
+        state.losses.append(_step(model, phase, step_of_phase, adam, optimiser.clip))
         state.step += 1
 
         ends = step_of_phase + 1 == phase.steps
@@ -202,21 +210,37 @@ def train(
     )
 
 
-def _step(model: HookedDecoder, batch: Batch, adam: torch.optim.Optimizer, clip: float | None) -> float:
+def _begun(phases: Sequence[Phase], state: RunState) -> int:
+    """Return the step at which the optimiser in use began."""
+    begins = [0, *accumulate(state.steps)]
+    return max(begins[phase] for phase in range(state.phase + 1) if phase == 0 or phases[phase].anew)
+
+
+def _step(
+    model: HookedDecoder, phase: Phase, step_of_phase: int, adam: torch.optim.Optimizer, clip: float | None
+) -> float:
     """Take one step and return the loss before it."""
-    loss = batch.loss(model)
+    batch = phase.batches(step_of_phase)
+    if phase.penalty is None:
+        loss = minimised = batch.loss(model)
+    else:
+        with head_writes(model) as writes:
+            loss = batch.loss(model)
+        minimised = loss + phase.penalty.at(step_of_phase, writes)
     value = loss.item()
     if not math.isfinite(value):
         raise NonFiniteError(f"the loss became {value}; lower lr, set clip, or find the hook with model.check_finite()")
     adam.zero_grad()
-    loss.backward()
+    minimised.backward()
     if clip is not None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     adam.step()
     return value
 
 
-def _check(phases: Sequence[Phase], evaluate: object, evaluate_every: int, checkpoint_every: int) -> None:
+def _check(
+    model: HookedDecoder, phases: Sequence[Phase], evaluate: object, evaluate_every: int, checkpoint_every: int
+) -> None:
     if not phases or evaluate_every < 1 or checkpoint_every < 1:
         raise ConfigError(
             f"{len(phases)} phases, evaluate_every {evaluate_every}, checkpoint_every {checkpoint_every}; "
@@ -224,3 +248,6 @@ def _check(phases: Sequence[Phase], evaluate: object, evaluate_every: int, check
         )
     if evaluate is None and any(phase.until is not None for phase in phases):
         raise ConfigError("a phase with until needs evaluate: until is asked after every evaluation")
+    for phase in phases:
+        if phase.penalty is not None:
+            phase.penalty.check(model)

@@ -145,7 +145,7 @@ def evaluate_toy(
     best = divmod(int(previous.argmax()), previous.shape[1])
     distinct = after_bos(distinct_tokens(generator, batch, min(N_SYMBOLS, model.cfg.n_ctx - 1))).to(model.device)
     whole = _run(model, distinct)[1]
-    place, lowest = lowest_accuracy(model, seed=seed)
+    place, lowest = lowest_accuracy(model, seed=seed, rows=batch)
     rows: dict[str, PerHead] = {name: tuple(map(tuple, score.tolist())) for name, score in scores.items()}
     return ToyEvaluation(
         repeat_loss=losses["repeat_loss"],

@@ -67,7 +67,7 @@ def lowest_accuracy(model: HookedDecoder, *, seed: int = 0, rows: int = 256) -> 
     The least of thousands of rough values is lower than the truth, so the worst places are measured again, on new
     ``rows``, and the least of these values counts.
     """
-    rough = accuracy_everywhere(model, seed=seed)
+    rough = accuracy_everywhere(model, rows=max(1, rows // 64), seed=seed)
     worst = sorted(rough, key=rough.__getitem__)[:AGAIN]
     blocks = list(dict.fromkeys((place.column, place.period) for place in worst))
     again = _accuracy(model, blocks, rows, torch.Generator().manual_seed(seed + 1))

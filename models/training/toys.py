@@ -96,7 +96,7 @@ class Thresholds:
             Check("rise without the best previous-token head", got.rise_best_previous, ">", 1.5),
             Check("rise without all induction heads", got.rise_all_induction, ">", self.rise_all_induction),
             Check("accuracy without induction heads", got.accuracy_without_induction, "<", 0.1),
-            Check(f"fair sets against them (least p {1 / (1 + got.fair_sets):.3f})", got.fair_sets, ">", 19),
+            Check(f"fair sets against them (least p {1 / (1 + got.fair_sets):.3f})", got.fair_sets, ">", 8),
             Check("rise beyond any fair set, lower end", got.rise_beyond_fair_sets, ">", 1.0),
             Check("rows on which a layer-1 head rests on BOS", max(got.rests_on_bos[1]), ">", 0.5),
         ]

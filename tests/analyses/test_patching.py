@@ -17,11 +17,11 @@ from analyses import ablation
 from analyses.ablation import NOTATION
 from analyses.cell_table import cell_name
 from analyses.command import run
-from interp import AblationResult, AttributionComparison, JointAblation, PatchingResult
+from interp import AblationResult, AttributionComparison, JointAblation, PatchingResult, find_heads
 from interp.interventions.parts import parse_parts
 from interp.report.views import view_of
 from models import DecoderConfig, HookedDecoder
-from models.loading import save_native
+from models.loading import load_model, save_native
 from models.text import SymbolTokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -75,12 +75,15 @@ def test_the_toy_s_answer_is_carried_by_its_previous_token_head_and_its_inductio
     values = read(tmp_path / "patching.json")
     assert values["clean"] > 4
     assert values["corrupted"] < -4
-    first, *others = values["cells"][:5]
-    assert first["cell"] == "L0H3"
+    report = find_heads(load_model("toy"), ["previous_token", "induction"], causal=False)
+    previous, induction = ({str(one.name) for one in report.found(kind)} for kind in ("previous_token", "induction"))
+    assert len(previous) == 1
+    first, *others = values["cells"][: 1 + len(induction)]
+    assert {first["cell"]} == previous
     assert first["recovered"] > 0.8
-    assert {cell["layer"] for cell in others} == {1}
-    assert all(cell["p_mean_change"] < 0.05 for cell in (first, *others))
-    assert values["attribution"]["spearman"] > 0.7
+    assert {cell["cell"] for cell in others} == induction
+    assert {cell["cell"] for cell in values["cells"] if cell["p_mean_change"] < 0.05} == previous | induction
+    assert values["attribution"]["pearson"] > 0.95  # ranks mean little: all other heads are next to silent
     assert "cells change it, p < .05" in capsys.readouterr().out
 
 

@@ -1,6 +1,7 @@
 """train_toy.py on a few steps: what it writes, what it refuses, how it goes on after an interruption."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,13 +12,20 @@ from analyses.command import run
 from analyses.train_toy import app
 from models.loading.load import CHECKPOINTS
 from models.loading.native import load_native, read_record
-from models.training import TOYS, toys
+from models.training import TOYS, evaluate_toy, toys
+
+
+def shortened(monkeypatch, *steps):
+    """Let every toy's recipe take these many steps, phase by phase."""
+    for name, toy in TOYS.items():
+        stages = [replace(stage, steps=n) for stage, n in zip(toy.recipe.stages, steps, strict=True)]
+        monkeypatch.setitem(TOYS, name, replace(toy, recipe=replace(toy.recipe, stages=tuple(stages))))
+    monkeypatch.setattr(toys, "evaluate_shipped", partial(evaluate_toy, periods=(8,), batch=16))
 
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    monkeypatch.setattr(toys, "PHASE_2_STEPS", 4)
-    monkeypatch.setattr(models.training, "train_toy", partial(toys.train_toy, longest_phase_1=6))
+    shortened(monkeypatch, 6, 2, 4)
 
 
 @pytest.fixture
@@ -40,12 +48,12 @@ def test_weights_carry_how_they_came_about(tmp_path, capsys):
     assert names(tmp_path / "weights") == ["toy-attn.safetensors"]
     assert names(tmp_path / "out") == ["train_toy_toy-attn.json", "train_toy_toy-attn.png"]
     path = tmp_path / "weights" / "toy-attn.safetensors"
-    expected, _ = toys.train_toy(TOYS["toy-attn"], seed=3, longest_phase_1=6)
+    expected, _ = toys.train_toy(TOYS["toy-attn"], seed=3)
     for name, weight in load_native(path).state_dict().items():
         assert torch.equal(weight, expected.state_dict()[name])
     about = read_record(path)
     assert about["command"] == "python analyses/train_toy.py --model toy-attn --seed 3 --device cpu"
-    assert about["steps"] == [6, 4]
+    assert about["steps"] == [6, 2, 4]
     assert about["metrics"]["accuracy"] < 0.3
     assert set(about["versions"]) >= {"torch", "residscope"}
     assert "weights/toy-attn.safetensors" in "".join(capsys.readouterr().out.split())
@@ -65,8 +73,8 @@ def test_the_record_holds_the_course_of_training(tmp_path):
     record = json.loads((tmp_path / "out" / "train_toy_toy-attn.json").read_text())
     assert record["analysis"] == "train_toy"
     assert record["config"] == TOYS["toy-attn"].config.to_dict()
-    assert len(record["losses"]) == 10
-    assert [row["step"] for row in record["history"]] == [0, 6, 10]
+    assert len(record["losses"]) == 12
+    assert [row["step"] for row in record["history"]] == [0, 6, 8, 10, 12]
     assert set(record["history"][0]) >= {"repeat_loss", "first_half_loss", "induction", "previous_token"}
 
 
@@ -87,15 +95,15 @@ def test_all_trains_every_toy(tmp_path):
 
 @pytest.mark.usefixtures("no_thresholds")
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(toys, "PHASE_2_STEPS", 10)
-    short = partial(toys.train_toy, longest_phase_1=50)
+    shortened(monkeypatch, 50, 4, 6)
+    train_toy = toys.train_toy
 
     def interrupted(toy, **options):
         def stop(told):
             if told.step == 55:
                 raise KeyboardInterrupt
 
-        return short(toy, **options | {"progress": stop})
+        return train_toy(toy, **options | {"progress": stop})
 
     monkeypatch.setattr(models.training, "train_toy", interrupted)
     assert run(app, flags(tmp_path)) == 130
@@ -105,7 +113,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     steps = []
 
     def resumed(toy, **options):
-        return short(toy, **options | {"progress": lambda told: steps.append(told.step)})
+        return train_toy(toy, **options | {"progress": lambda told: steps.append(told.step)})
 
     monkeypatch.setattr(models.training, "train_toy", resumed)
     assert run(app, flags(tmp_path)) == 0

@@ -73,7 +73,10 @@ def previous_token_by_thirds(pattern: torch.Tensor) -> np.ndarray:
     columns = list(range(2, n))
     size = -(-len(columns) // 3)
     thirds = [columns[:size], columns[size : 2 * size], columns[2 * size :]]
-    means = [[pattern[:, h, third, [i - 1 for i in third]].mean().item() for third in thirds] for h in range(pattern.shape[1])]
+    means = [
+        [pattern[:, h, third, [i - 1 for i in third]].mean().item() for third in thirds]
+        for h in range(pattern.shape[1])
+    ]
     return np.array(means)
 
 
@@ -84,7 +87,7 @@ def induction_scores(pattern: torch.Tensor, period: int) -> np.ndarray:
 
 
 def repeat_losses(model, tokens: torch.Tensor, layer: int = 0, heads: tuple[int, ...] = ()) -> np.ndarray:
-    """Loss of each row on its second half, with what ``heads`` of ``layer`` say replaced by its mean over everything."""
+    """Loss of each row on its second half; what ``heads`` of ``layer`` say is replaced by its mean over everything."""
 
     def ablate(z, hook):
         for head in heads:

@@ -84,11 +84,16 @@ def test_post_norm_the_write_is_what_has_become_of_it(name):
     torch.testing.assert_close(intact[Head(1, 1)], induction.score(cache["pattern", 1].float(), TOKENS)[:, 1].detach())
 
 
+def every_pair(model):
+    heads = range(model.cfg.n_heads)
+    return [(Head(0, a), Head(1, b)) for a in heads for b in heads]
+
+
 @pytest.mark.parametrize("toy", ["toy", "toy-attn"])
 def test_the_toys_induction_heads_read_previous_tokens_through_their_keys(toy):
     model = load_model(toy)
     prompts = repeated_tokens(model, 4)
-    links = [(Head(0, a), Head(1, b)) for a in range(4) for b in range(4)]
+    links = every_pair(model)
     keys, intact = link_effects(model, prompts.repeated, links, "K")
     queries, _ = link_effects(model, prompts.repeated, links, "Q")
     best = max(keys, key=lambda link: float(keys[link].mean()))
@@ -137,7 +142,7 @@ def test_in_two_layers_without_mlps_the_whole_effect_is_that_of_keys_queries_and
     """The toy reads its previous tokens through keys, so that this one path is nearly all of it."""
     model = load_model("toy-attn")
     tokens = repeated_tokens(model, 4).repeated
-    links = [(Head(0, a), Head(1, b)) for a in range(4) for b in range(4)]
+    links = every_pair(model)
     through_keys, _ = link_effects(model, tokens, links, "K")
     whole = whole_effects(model, tokens, links)
     best = max(whole, key=lambda link: float(whole[link].mean()))

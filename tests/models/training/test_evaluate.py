@@ -8,9 +8,10 @@ import torch
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import InputError
-from models.training.evaluate import evaluate_toy, repeat_figures
+from models.training.evaluate import _fair_sets, evaluate_toy, repeat_figures
 from models.training.tasks import repeated_tokens
-from models.training.toys import TOYS, phase_change_step, repeat_loss_is_low
+from models.training.recipes import repeat_loss_is_low
+from models.training.toys import TOYS, phase_change_step
 
 CONFIG = DecoderConfig(n_layers=2, d_model=32, n_heads=2, d_vocab=65, n_ctx=64, attn_only=True, init="fan_in")
 PERIOD = 20
@@ -60,6 +61,41 @@ def test_uniform_attention_scores_what_the_recipe_says():
     assert got.sink[0][0] == pytest.approx(0.113, abs=5e-4)
     assert got.previous_token[0][0] == pytest.approx(sum(1 / (i + 1) for i in range(2, 41)) / 39, abs=1e-5)
     assert got.induction[0][0] == pytest.approx(sum(1 / (i + 1) for i in range(21, 41)) / 20, abs=1e-5)
+
+
+def early_previous_token(pattern, hook):
+    """Head 1 looks one back in the first third of the context only."""
+    n = pattern.shape[2]
+    pattern[:, 1] = torch.eye(n)
+    for i in range(1, n):
+        if i < 2 + (n - 2) // 3:
+            pattern[:, 1, i] = 0
+            pattern[:, 1, i, i - 1] = 1
+
+
+def test_b1_a_previous_token_head_that_ends_early_is_seen_by_thirds():
+    model = HookedDecoder(CONFIG)
+    with model.hooks([("blocks.0.attn.hook_pattern", early_previous_token)]):
+        got = evaluate_toy(model, batch=4)
+    assert got.previous_by_third == pytest.approx((1, 0, 0), abs=0.05)
+    assert got.previous_token[0][1] == max(got.previous_token[0])
+
+
+def test_a_head_rests_on_bos_where_its_mean_attention_exceeds_three_tenths():
+    def resting(share):
+        def edit(pattern, hook):
+            n = pattern.shape[2]
+            pattern[:, 1] = (1 - share) * torch.eye(n)
+            pattern[:, 1, :, 0] += share
+
+        return edit
+
+    model = HookedDecoder(CONFIG)
+    for share, expected in ((0.28, 0.0), (0.31, 1.0)):  # and a little more, since BOS sees only itself
+        with model.hooks([("blocks.1.attn.hook_pattern", resting(share))]):
+            got = evaluate_toy(model, batch=4)
+        assert got.rests_on_bos[1][1] == expected
+        assert got.rests_on_bos[0] == (0.0, 0.0)  # near uniform: .074
 
 
 def slow_losses(model, tokens):
@@ -120,6 +156,46 @@ def test_ablating_the_only_induction_head_costs_what_it_gave():
     assert got.rise_all_previous == 0.0  # there is none, so nothing was ablated
 
 
+def test_fair_sets_are_all_other_heads_of_the_same_layers():
+    sets = list(_fair_sets([(0, 1), (1, 0), (1, 3)], n_heads=4))
+    assert len(sets) == 3 * 1
+    assert [(0, 0), (1, 1), (1, 2)] in sets
+    assert all(not {(0, 1), (1, 0), (1, 3)} & set(chosen) for chosen in sets)
+    assert len(list(_fair_sets([(1, 0), (1, 1)], n_heads=10))) == math.comb(8, 2)
+    assert list(_fair_sets([(1, 0), (1, 1)], n_heads=3)) == []
+
+
+def test_induction_heads_are_held_against_the_fair_sets():
+    """Two heads copy, by pattern; of four others each says nothing."""
+    cfg = DecoderConfig(
+        n_layers=1, d_model=65, n_heads=6, d_head=65, d_vocab=65, n_ctx=64, attn_only=True, positions="none",
+        norm="none", qkv_bias=False, out_bias=False,
+    )  # fmt: skip
+    model = HookedDecoder(cfg)
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        for weight in (attn.v.weight, attn.o.weight, model.unembed.weight):
+            weight.zero_()
+        model.embed.W_E.copy_(torch.eye(65))
+        model.unembed.weight[:64] = 20 * torch.eye(65)[:64]
+        for head in (0, 1):
+            attn.v.weight[65 * head : 65 * (head + 1)] = torch.eye(65)
+            attn.o.weight[:, 65 * head : 65 * (head + 1)] = torch.eye(65)
+
+    def two_heads(pattern, hook):
+        copy = pattern.clone()
+        induction_pattern(copy, hook)
+        pattern[:, :2] = copy[:, :2]
+
+    with model.hooks([("blocks.0.attn.hook_pattern", two_heads)]):
+        got = evaluate_toy(model, batch=32)
+    assert got.fair_sets == math.comb(4, 2)
+    assert got.rise_fair_set == pytest.approx(0, abs=1e-4)
+    assert got.rise_all_induction > 10
+    assert got.rise_beyond_fair_sets == pytest.approx(got.rise_all_induction, abs=1.5)
+    assert got.rise_beyond_fair_sets < got.rise_all_induction
+
+
 def test_other_tokens_are_refused():
     with pytest.raises(InputError, match=r"tokens \(1, 5\) are not BOS, n tokens, the same n again"):
         repeat_figures(HookedDecoder(CONFIG), torch.tensor([[64, 1, 2, 1, 3]]))
@@ -133,15 +209,20 @@ def test_an_untrained_toy_meets_no_threshold_that_needs_training(name):
         "repeat loss",
         "accuracy on the repeat",
         "previous-token score",
+        "worst third of the context",
         "induction score",
         "all induction heads",
+        "lowest accuracy, at column",
+        "fair sets",
+        "beyond any fair set",
+        "rests on BOS",
     ):
         assert what in unmet
 
 
 def test_parameter_counts_of_the_toys():
     counts = {name: sum(p.numel() for p in HookedDecoder(toy.config).parameters()) for name, toy in TOYS.items()}
-    assert counts == {"toy": 112_512, "toy-attn": 46_080, "toy-rope": 100_800}
+    assert counts == {"toy": 129_216, "toy-attn": 95_808, "toy-rope": 137_664}
 
 
 def test_the_end_of_the_first_phase():

@@ -8,7 +8,7 @@ import torch
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import ConfigError, InputError, LoadError, NonFiniteError
-from models.training import Batch, Optimiser, Phase, RepeatStream, RepeatTask, train
+from models.training import Batch, HeadPenalty, Optimiser, Phase, RepeatStream, RepeatTask, train
 
 CONFIG = DecoderConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=65, n_ctx=16, init="fan_in")
 TASK = RepeatTask(period=(3, 5), max_jump_rate=0.1, held_out=(4,))
@@ -33,7 +33,7 @@ def plain_loop():
     adam = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=0.05)
     losses = []
     for step in range(12):
-        batch = stream(0 if step < 7 else 1)(step)
+        batch = stream(0)(step) if step < 7 else stream(1)(step - 7)
         logits = model(batch.tokens)
         kept = [
             -logits[row, i].log_softmax(-1)[batch.tokens[row, i + 1]]
@@ -207,3 +207,63 @@ def test_batches_that_do_not_fit_are_refused():
         Batch(tokens, torch.ones(2, 5, dtype=torch.bool))
     with pytest.raises(InputError, match="leaves out every prediction"):
         Batch(tokens, torch.zeros(2, 4, dtype=torch.bool))
+
+
+# -- phases with more of their own -----------------------------------------------------------------------------------
+
+
+def test_each_phase_counts_its_own_steps_and_a_new_optimiser_warms_up_again():
+    asked = []
+
+    def batches(step):
+        asked.append(step)
+        return stream()(step)
+
+    again = Phase(batches=batches, steps=3, anew=True)
+    first, second = HookedDecoder(CONFIG), HookedDecoder(CONFIG)
+    train(first, [Phase(batches=batches, steps=4), again], OPTIMISER)
+    assert asked == [0, 1, 2, 3, 0, 1, 2]
+    train(second, [Phase(batches=stream(), steps=4)], OPTIMISER)
+    train(second, [Phase(batches=stream(), steps=3)], OPTIMISER)
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[name]), name
+
+
+def test_without_a_new_optimiser_moments_and_rate_carry_over():
+    first, second = HookedDecoder(CONFIG), HookedDecoder(CONFIG)
+    train(first, [Phase(batches=stream(), steps=4), Phase(batches=stream(), steps=3)], OPTIMISER)
+    train(second, [Phase(batches=stream(), steps=4), Phase(batches=stream(), steps=3, anew=True)], OPTIMISER)
+    assert not torch.equal(first.W_E, second.W_E)
+
+
+def test_an_interrupted_run_with_penalty_and_new_optimiser_goes_on_to_the_same_result(tmp_path):
+    penalty = HeadPenalty(by_layer=(0.1,), ramp=3)
+    several = [
+        Phase(batches=stream(0), steps=4),
+        Phase(batches=stream(1), steps=6, penalty=penalty, anew=True, schedule="linear"),
+    ]
+    whole, _ = train(HookedDecoder(CONFIG), several, OPTIMISER)
+    for step in (4, 5, 9):  # where the phase begins, and within it
+        path = tmp_path / f"{step}.pt"
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                HookedDecoder(CONFIG), several, OPTIMISER,
+                progress=interrupt_at(step), checkpoint=path, checkpoint_every=1,
+            )  # fmt: skip
+        resumed, _ = train(HookedDecoder(CONFIG), several, OPTIMISER, checkpoint=path)
+        for name, weight in whole.state_dict().items():
+            assert torch.equal(weight, resumed.state_dict()[name]), name
+
+
+def test_a_checkpoint_of_a_run_with_another_penalty_is_refused(tmp_path):
+    def with_price(price):
+        return [Phase(batches=stream(), steps=5, penalty=HeadPenalty(by_layer=(price,)))]
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            HookedDecoder(CONFIG), with_price(0.1), OPTIMISER,
+            progress=interrupt_at(3), checkpoint=path, checkpoint_every=1,
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match="phases differ"):
+        train(HookedDecoder(CONFIG), with_price(0.2), OPTIMISER, checkpoint=path)

@@ -95,7 +95,7 @@ class Thresholds:
             Check("best layer-1 induction score", max(got.induction[1]), ">", self.best_induction),
             Check("rise without the best previous-token head", got.rise_best_previous, ">", 1.5),
             Check("rise without all induction heads", got.rise_all_induction, ">", self.rise_all_induction),
-            Check("accuracy without induction heads", got.accuracy_without_induction, "<", 0.1),
+            Check("accuracy without induction heads", got.accuracy_without_induction, "<", 0.3),
             Check(f"fair sets against them (least p {1 / (1 + got.fair_sets):.3f})", got.fair_sets, ">", 8),
             Check("rise beyond any fair set, lower end", got.rise_beyond_fair_sets, ">", 1.0),
             Check("rows on which a layer-1 head rests on BOS", max(got.rests_on_bos[1]), ">", 0.5),
@@ -116,11 +116,11 @@ class Toy:
 
 
 TOYS: dict[str, Toy] = {
-    "toy": Toy(_COMMON, LEARNED, Thresholds(repeat_loss=0.5, best_induction=0.6, rise_all_induction=3.0)),
+    "toy": Toy(_COMMON, LEARNED, Thresholds(repeat_loss=0.6, best_induction=0.6, rise_all_induction=3.0)),
     "toy-attn": Toy(
         _COMMON.replace(attn_only=True, d_mlp=None),
         LEARNED,
-        Thresholds(repeat_loss=0.5, best_induction=0.6, rise_all_induction=2.0),
+        Thresholds(repeat_loss=0.6, best_induction=0.6, rise_all_induction=3.0),
     ),
     "toy-rope": Toy(
         _COMMON.replace(
@@ -136,7 +136,7 @@ TOYS: dict[str, Toy] = {
             mlp_bias=False,
         ),
         ROTARY,
-        Thresholds(repeat_loss=0.5, best_induction=0.6, rise_all_induction=3.0),
+        Thresholds(repeat_loss=0.4, best_induction=0.6, rise_all_induction=3.0),
     ),
 }
 

@@ -9,8 +9,8 @@ from models.config import DecoderConfig
 from models.decoder import HookedDecoder
 from models.errors import InputError
 from models.training.evaluate import _fair_sets, evaluate_toy, repeat_figures
-from models.training.tasks import repeated_tokens
 from models.training.recipes import repeat_loss_is_low
+from models.training.tasks import repeated_tokens
 from models.training.toys import TOYS, phase_change_step
 
 CONFIG = DecoderConfig(n_layers=2, d_model=32, n_heads=2, d_vocab=65, n_ctx=64, attn_only=True, init="fan_in")

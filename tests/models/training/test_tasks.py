@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from models.errors import ConfigError, InputError
-from models.training.tasks import BOS, N_SYMBOLS, RepeatStream, RepeatTask, distinct_tokens, repeated_tokens, repeats_at
 from models.training.recipes import HELD_OUT, LEARNED, ROTARY
+from models.training.tasks import BOS, N_SYMBOLS, RepeatStream, RepeatTask, distinct_tokens, repeated_tokens, repeats_at
 
 LONG_BLOCKS = ROTARY.stages[0].task
 PHASE_2 = LEARNED.stages[1].task

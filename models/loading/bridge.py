@@ -1,16 +1,18 @@
 """A model run by TransformerLens, behind our interface.
 
 ``TransformerBridge`` runs the Hugging Face module itself and has hook points inside it. Ours are set into those, so
-that hooks, caches, gradients and errors behave as on a ``HookedDecoder``. ``hook_names()`` lists what the bridge has,
-seen in one short run; it lacks the per-head inputs and results. Masked scores are the dtype's lowest number there,
-not -inf.
+that hooks, caches, gradients and errors behave as on a ``HookedDecoder``. ``hook_names()`` lists what acts and means
+what the names say, found out at load by ``models.loading.probe``; ``unlisted`` says of every other hook why it is not
+there. The per-head inputs and results are on no bridge. Masked scores are the dtype's lowest number, not -inf.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,11 @@ from torch import Tensor, nn
 
 from models.config import DecoderConfig
 from models.decoder import ModelInput, ReturnType
-from models.errors import ConfigError, InputError, LoadError, UnsupportedModel
-from models.hooks.module import HookedModule
+from models.errors import ConfigError, InputError, LoadError, ResidscopeError, UnknownHook, UnsupportedModel
+from models.hooks.module import HookedModule, NameFilter
 from models.hooks.names import HookNames, HookSpec, decoder_hooks
 from models.hooks.point import HookPoint, RunState
-from models.loading import tokenizer
+from models.loading import probe, tokenizer
 from models.loading.hugging_face import FAMILIES, configuration
 from models.loading.quiet import quiet
 from models.parts.loss import next_token_loss
@@ -55,25 +57,53 @@ def load_bridge(folder: Path, dtype: torch.dtype, device: torch.device) -> Bridg
         raise LoadError(f"{folder} has no tokenizer, and TransformerLens boots no model without one")
     try:
         with quiet():
-            bridge = TransformerBridge.boot_transformers(str(folder), device=device, dtype=dtype)
+            theirs = _hugging_face_model(folder, dtype, device)
+            expected = _logits(theirs, folder)
+            bridge = TransformerBridge.boot_transformers(str(folder), hf_model=theirs, device=device, dtype=dtype)
+            values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            known = values.get("model_type") in FAMILIES
+            cfg = configuration(values, str(folder / "config.json")) if known else _described(bridge.cfg, values)
+            return BridgedModel(bridge, cfg, texts, expected)
+    except ResidscopeError:
+        raise
     except Exception as error:  # whatever it or transformers meets, of any type
         reason = " ".join(str(error).split())[:300]
         raise LoadError(f"TransformerLens cannot boot {folder}: {type(error).__name__}: {reason}") from error
-    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    known = values.get("model_type") in FAMILIES
-    cfg = configuration(values, str(folder / "config.json")) if known else _described(bridge.cfg)
-    return BridgedModel(bridge, cfg, texts)
 
 
-def _described(theirs: Any) -> DecoderConfig:
+def _hugging_face_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """Return the model as transformers runs it. Raises UnsupportedModel for an encoder-decoder."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder)
+    if config.is_encoder_decoder:
+        raise UnsupportedModel(f"{folder} is an encoder-decoder ({config.model_type}); only decoders are bridged")
+    model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype, attn_implementation="eager")
+    return model.to(device).eval()
+
+
+@torch.no_grad()
+def _logits(theirs: Any, folder: Path) -> Float[Tensor, "prompt=2 pos d_vocab"]:
+    """Return the logits of the probe's prompts before TransformerLens touches the model."""
+    config = theirs.config.get_text_config()
+    n_ctx = getattr(config, "max_position_embeddings", None) or probe.LENGTH
+    tokens = probe.prompts(config.vocab_size, n_ctx, theirs.device)
+    logits = theirs(tokens, use_cache=False).logits
+    probe.check_causal(logits, f"{folder} ({config.model_type})")
+    return logits
+
+
+def _described(theirs: Any, values: dict[str, Any]) -> DecoderConfig:
     """Describe an architecture that only TransformerLens can run. Raises UnsupportedModel where we have no words."""
     positions = {"standard": "learned", "rotary": "rotary"}.get(theirs.positional_embedding_type)
     norm = {"LN": "layer", "RMS": "rms"}.get(theirs.normalization_type)
-    act = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "silu": "silu"}
-    if positions is None or norm is None or theirs.act_fn not in act:
+    tanh = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+    act_fn = values.get("activation", theirs.act_fn)  # Falcon's word for it, which TransformerLens does not read
+    act = {name: name for name in ("gelu", "relu", "silu")} | dict.fromkeys(tanh, "gelu_tanh")
+    if positions is None or norm is None or act_fn not in act:
         raise UnsupportedModel(
             f"{theirs.architecture} has positions {theirs.positional_embedding_type!r}, norm "
-            f"{theirs.normalization_type!r}, activation {theirs.act_fn!r}; our configuration cannot describe it"
+            f"{theirs.normalization_type!r}, activation {act_fn!r}; our configuration cannot describe it"
         )
     return DecoderConfig(
         n_layers=theirs.n_layers,
@@ -89,7 +119,7 @@ def _described(theirs: Any) -> DecoderConfig:
         norm=norm,  # type: ignore[arg-type]
         norm_eps=theirs.eps,
         parallel=theirs.parallel_attn_mlp,
-        act=act[theirs.act_fn],  # type: ignore[arg-type]
+        act=act[act_fn],  # type: ignore[arg-type]
         gated=theirs.gated_mlp,
         tied=bool(theirs.tie_word_embeddings),
     )
@@ -109,38 +139,72 @@ class BridgedModel(HookedModule, TextInterface):
         bridge: a ``TransformerBridge``; its weights are frozen, and hook points of ours are set into it for good.
         cfg: describes it, for the tools in ``interp``; it computes nothing here.
         tokenizer: as the checkpoint has it.
+        expected: the logits of ``probe.prompts`` as the model gives them that the bridge wraps.
+
+    Attributes:
+        unlisted: the hooks that are not in ``hook_names()``, with the reason.
     """
 
     cfg: DecoderConfig
 
-    def __init__(self, bridge: Any, cfg: DecoderConfig, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self,
+        bridge: Any,
+        cfg: DecoderConfig,
+        tokenizer: Tokenizer | None,
+        expected: Float[Tensor, "prompt=2 pos d_vocab"],
+    ) -> None:
         super().__init__()
         self.bridge = bridge.requires_grad_(False)
         self.eval()
+        self._modules_within = list(self.bridge.modules())
         self.cfg = cfg
         self.tokenizer = tokenizer
         self.run_state = RunState()
         self._carried: dict[int, Tensor] = {}
-        seen = self._seen()
-        table = decoder_hooks(cfg).specs
-        self._names = HookNames(
-            {name: spec for name, spec in table.items() if seen.get(_theirs(name)) == _shape(spec, cfg)}
-        )
-        self._points = {name: HookPoint() for name in self._names}
+        self._running = threading.RLock()
+        table, seen, theirs = decoder_hooks(cfg).specs, self._seen(), self.bridge.hook_dict
+        self._points = {
+            name: HookPoint() for name, spec in table.items() if seen.get(_theirs(name)) == self._shape(spec)
+        }
+        self._names = HookNames({name: table[name] for name in self._points})
+        kinds = {"hook_resid_mid": self._middle, "hook_resid_post": self._after_middle}
+        handles = {}
         for name, point in self._points.items():
             point.name, point.run_state = name, self.run_state
-            kinds = {"hook_resid_mid": self._middle, "hook_resid_post": self._after_middle}
-            self.bridge.hook_dict[_theirs(name)].add_perma_hook(kinds.get(name.rpartition(".")[2], _plain)(point))
+            hook = kinds.get(name.rpartition(".")[2], _plain)(point)
+            handles[name] = theirs[_theirs(name)].add_hook(hook, is_permanent=True)
+        absent = {name: "TransformerLens has no such hook here" for name in table if name not in self._points}
+        self.unlisted = absent
+        self.unlisted = absent | probe.probe(self, expected, self.bridge.blocks)
+        self._points = {name: point for name, point in self._points.items() if name not in self.unlisted}
+        self._names = HookNames({name: table[name] for name in self._points})
+        for name in handles.keys() - self._points.keys():
+            theirs[_theirs(name)].fwd_hooks.remove(handles[name])
+            handles[name].hook.remove()
 
     def hook_names(self) -> HookNames:
         return self._names
 
+    def _matching(self, wanted: NameFilter) -> list[str]:
+        if isinstance(wanted, str) and wanted in self.unlisted:
+            raise UnknownHook(f"{wanted} is not listed on this bridge: {self.unlisted[wanted]}")
+        return super()._matching(wanted)
+
     @torch.no_grad()
     def _seen(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that pass the bridge's own hook points in a run of two tokens."""
-        with quiet():
-            _, cache = self.bridge.run_with_cache(torch.zeros(1, 2, dtype=torch.long, device=self.device))
+        """Return the shapes that pass the bridge's own hook points when the probe's prompts are run."""
+        tokens = probe.prompts(self.cfg.d_vocab, self.cfg.n_ctx, self.device)
+        _, cache = self.bridge.run_with_cache(tokens)
         return {name: tuple(value.shape) for name, value in cache.items() if isinstance(value, Tensor)}
+
+    def _shape(self, spec: HookSpec) -> tuple[int | None, ...]:
+        """Return the shape of an activation when the probe's prompts are run."""
+        cfg, (batch, pos) = self.cfg, probe.prompts(self.cfg.d_vocab, self.cfg.n_ctx, self.device).shape
+        sizes = {"batch": batch, "pos": pos, "query_pos": pos, "key_pos": pos, "one": 1}
+        sizes |= {"head": cfg.n_heads, "kv_head": cfg.n_kv_heads}
+        widths = {"d_model": cfg.d_model, "d_head": cfg.d_head, "d_mlp": cfg.d_mlp}
+        return tuple((sizes | widths)[axis] for axis in spec.axes)
 
     def _middle(self, point: HookPoint) -> Callable[..., Tensor | None]:
         """What the MLP reads; the change is kept for the stream, which goes around the MLP."""
@@ -187,20 +251,37 @@ class BridgedModel(HookedModule, TextInterface):
             real = check_mask(attention_mask, tokens)
         else:
             tokens, real = self.to_batch([input] if isinstance(input, str) else input, prepend_bos)
-        self._carried.clear()
-        self.run_state.positions = absolute_positions(real, tokens.shape[1], tokens.device)
-        try:
+        self._check_evaluating()
+        with self._alone(), self._at(absolute_positions(real, tokens.shape[1], tokens.device)):
             if stop_at_layer is not None:
                 return self._residual(stop_at_layer, tokens, real)
             logits = self._logits(tokens, real)
-        finally:
-            self.run_state.positions = None
         if return_type is None:
             return None
         if return_type == "logits":
             return logits
         loss = next_token_loss(logits, tokens, real, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one thread run at a time: TransformerLens keeps what a run needs in its modules, as we do."""
+        with self._running:
+            before, self._carried = self._carried, {}
+            try:
+                yield
+            finally:
+                self._carried = before
+
+    def __deepcopy__(self, memo: Any) -> BridgedModel:
+        raise InputError("a bridge has its hooks inside TransformerLens's model and cannot be copied; load it again")
+
+    def _check_evaluating(self) -> None:
+        """Refuse to run with dropout, whose noise every tool would count as an effect."""
+        if any(module.training for module in self._modules_within):
+            raise InputError(
+                "this model is in training mode: its dropout would count as an effect; call model.eval() first"
+            )
 
     def _logits(self, tokens: Tensor, real: Tensor | None) -> Float[Tensor, "batch pos d_vocab"]:
         with warnings.catch_warnings():
@@ -286,10 +367,3 @@ def _theirs(name: str) -> str:
         return name
     _, layer, within = name.split(".", 2)
     return f"blocks.{layer}.{_OTHER_NAME.get(within, within)}"
-
-
-def _shape(spec: HookSpec, cfg: DecoderConfig) -> tuple[int | None, ...]:
-    """Return the shape of an activation in a run of two tokens."""
-    two = {"batch": 1, "pos": 2, "query_pos": 2, "key_pos": 2, "head": cfg.n_heads, "kv_head": cfg.n_kv_heads, "one": 1}
-    widths = {"d_model": cfg.d_model, "d_head": cfg.d_head, "d_mlp": cfg.d_mlp}
-    return tuple((two | widths)[axis] for axis in spec.axes)

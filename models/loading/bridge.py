@@ -62,7 +62,7 @@ def load_bridge(folder: Path, dtype: torch.dtype, device: torch.device) -> Bridg
             bridge = TransformerBridge.boot_transformers(str(folder), hf_model=theirs, device=device, dtype=dtype)
             values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             known = values.get("model_type") in FAMILIES
-            cfg = configuration(values, str(folder / "config.json")) if known else _described(bridge.cfg, values)
+            cfg = configuration(values, str(folder / "config.json")) if known else _described(bridge, values)
             return BridgedModel(bridge, cfg, texts, expected)
     except ResidscopeError:
         raise
@@ -83,7 +83,7 @@ def _hugging_face_model(folder: Path, dtype: torch.dtype, device: torch.device) 
 
 
 @torch.no_grad()
-def _logits(theirs: Any, folder: Path) -> Float[Tensor, "prompt=2 pos d_vocab"]:
+def _logits(theirs: Any, folder: Path) -> Float[Tensor, "prompt=3 pos d_vocab"]:
     """Return the logits of the probe's prompts before TransformerLens touches the model."""
     config = theirs.config.get_text_config()
     n_ctx = getattr(config, "max_position_embeddings", None) or probe.LENGTH
@@ -93,8 +93,9 @@ def _logits(theirs: Any, folder: Path) -> Float[Tensor, "prompt=2 pos d_vocab"]:
     return logits
 
 
-def _described(theirs: Any, values: dict[str, Any]) -> DecoderConfig:
+def _described(bridge: Any, values: dict[str, Any]) -> DecoderConfig:
     """Describe an architecture that only TransformerLens can run. Raises UnsupportedModel where we have no words."""
+    theirs = bridge.cfg
     positions = {"standard": "learned", "rotary": "rotary"}.get(theirs.positional_embedding_type)
     norm = {"LN": "layer", "RMS": "rms"}.get(theirs.normalization_type)
     tanh = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
@@ -105,13 +106,14 @@ def _described(theirs: Any, values: dict[str, Any]) -> DecoderConfig:
             f"{theirs.architecture} has positions {theirs.positional_embedding_type!r}, norm "
             f"{theirs.normalization_type!r}, activation {act_fn!r}; our configuration cannot describe it"
         )
+    W_out = getattr(bridge.blocks[0].mlp, "W_out", None)  # OPT's width has a word that TransformerLens does not read
     return DecoderConfig(
         n_layers=theirs.n_layers,
         d_model=theirs.d_model,
         n_heads=theirs.n_heads,
         n_kv_heads=theirs.n_key_value_heads or theirs.n_heads,
         d_head=theirs.d_head,
-        d_mlp=theirs.d_mlp,
+        d_mlp=theirs.d_mlp if W_out is None else len(W_out),
         d_vocab=theirs.d_vocab,
         n_ctx=theirs.n_ctx,
         positions=positions,  # type: ignore[arg-type]
@@ -152,7 +154,7 @@ class BridgedModel(HookedModule, TextInterface):
         bridge: Any,
         cfg: DecoderConfig,
         tokenizer: Tokenizer | None,
-        expected: Float[Tensor, "prompt=2 pos d_vocab"],
+        expected: Float[Tensor, "prompt=3 pos d_vocab"],
     ) -> None:
         super().__init__()
         self.bridge = bridge.requires_grad_(False)
@@ -175,6 +177,8 @@ class BridgedModel(HookedModule, TextInterface):
             hook = kinds.get(name.rpartition(".")[2], _plain)(point)
             handles[name] = theirs[_theirs(name)].add_hook(hook, is_permanent=True)
         absent = {name: "TransformerLens has no such hook here" for name in table if name not in self._points}
+        for name in absent.keys() & {name for name in table if _theirs(name) in seen}:
+            absent[name] = f"its shape is {seen[_theirs(name)]}, expected {self._shape(table[name])}"
         self.unlisted = absent
         self.unlisted = absent | probe.probe(self, expected, self.bridge.blocks)
         self._points = {name: point for name, point in self._points.items() if name not in self.unlisted}

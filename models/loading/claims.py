@@ -177,6 +177,12 @@ def _gain(
     )  # fmt: skip
 
 
+def _middle(x: Layer) -> Sides:
+    """The stream between, from before or from after it: one of both must be right, be it that a write is not."""
+    pairs = [(x[_MID], x[_PRE] + x[_ATTN]), (x[_POST], x[_MID] + x[_MLP])]
+    return min(pairs, key=lambda pair: float((pair[0] - pair[1]).abs().max()))
+
+
 _Q, _K, _SCORES, _PATTERN = "attn.hook_q", "attn.hook_k", "attn.hook_attn_scores", "attn.hook_pattern"
 _ROT_Q, _ROT_K, _V, _Z = "attn.hook_rot_q", "attn.hook_rot_k", "attn.hook_v", "attn.hook_z"
 _PRE, _MID, _POST, _ATTN, _MLP = (
@@ -200,16 +206,21 @@ EQUATIONS = [
         of=_SCORES, reads=(_Q, _K), acts=(_Q, _K), wrong=_NOT_SCORES,
         sides=_products(_Q, _K), applies=lambda cfg: not _rotary(cfg),
     ),
-    Equation(of=_PATTERN, reads=(), acts=(), wrong="its rows do not sum to 1", sides=_total),
     Equation(
         of=_Z, reads=(_PATTERN, _V), acts=(_PATTERN, _V), wrong="it is not the pattern-weighted sum of v",
         sides=lambda x: _weighted(x, x[_PATTERN]),
     ),
+    Equation(of=_PATTERN, reads=(), acts=(), wrong="its rows do not sum to 1", sides=_total),
     Equation(
         of=_SCORES, reads=(_V, _Z), acts=(_SCORES, _V), wrong="their softmax does not weigh v to z",
         sides=lambda x: _weighted(x, _softmax(x[_SCORES])),
     ),
     _gain(_ATTN, _MID, (_PRE, _ATTN), _serial),
+    _gain(_MLP, _POST, (_MID, _MLP), _serial),
+    Equation(
+        of=_MID, reads=(_PRE, _POST), acts=(), sides=_middle, applies=_serial,
+        wrong="it is neither resid_pre + attn_out nor resid_post - mlp_out",
+    ),
     _gain(_ATTN, _POST, (_PRE, _ATTN, _MLP), without=_MID),
     Equation(
         of=_ATTN, reads=(_Z,), acts=(_Z,), wrong=f"it is not z W_O + b_O: {_BETWEEN}",
@@ -227,7 +238,6 @@ EQUATIONS = [
         acts=("mlp.hook_pre", "mlp.hook_pre_linear"), wrong="it is not act(pre) * pre_linear, with act as in cfg",
         sides=_activated, applies=lambda cfg: cfg.gated,
     ),
-    _gain(_MLP, _POST, (_MID, _MLP), _serial),
     _gain(_MLP, _POST, (_PRE, _ATTN, _MLP), without=_MID),
     Equation(
         of=_MLP, reads=("mlp.hook_post",), acts=("mlp.hook_post",), wrong=f"it is not post W_out + b_out: {_BETWEEN}",

@@ -1,11 +1,12 @@
 """Find out, in a few short runs, which hooks of a foreign model act and mean what their names say.
 
-Two prompts that begin alike are run beside copies of the first, all in one batch. In each copy one hook's values, at
-all layers and from the middle on, are replaced by the second prompt's. Then, at every layer and in every row,
+Three prompts that begin alike are run beside copies of the first, all in one batch. In each copy one hook's values,
+from the middle on, are replaced by the second prompt's at layers 0, 2, ... and by the third's at layers 1, 3, ..., so
+that no edit is what would have stood there anyway. Then, at every layer and in every row,
 
 * the equations of ``models.loading.claims`` hold, so that the values mean what the names say and an edited value is
   what the rest of the layer reads;
-* what follows from the replaced value alone is the second prompt's;
+* what follows from the replaced value alone is that other prompt's;
 * the logits before the middle are the first prompt's, those from the middle on are not.
 
 What contradicts one of these, or is confirmed by none, is not listed. A model whose logits are not those of the model
@@ -29,31 +30,33 @@ from models.hooks.names import HookSpec
 from models.loading.claims import EQUATIONS, REACHES, SPARES, STIRS, Equation, Layer, norm_equations
 
 LENGTH = 6
-PLAIN, OTHER = "the first prompt", "the second prompt"
+PLAIN, OTHER, THIRD = "the first prompt", "the second prompt", "the third prompt"
 LOGITS = "logits"
 _STREAM = ("hook_resid_pre", "hook_resid_post")
 
 
-def prompts(d_vocab: int, n_ctx: int, device: torch.device) -> Int[Tensor, "prompt=2 pos"]:
-    """Return two prompts that differ from the middle on, from the middle of the vocabulary: no special tokens."""
+def prompts(d_vocab: int, n_ctx: int, device: torch.device) -> Int[Tensor, "prompt=3 pos"]:
+    """Return prompts that differ from the middle on, from the middle of the vocabulary: no special tokens."""
     length = min(LENGTH, n_ctx)
-    count = length + length - length // 2
+    tail = length - length // 2
+    count = length + 2 * tail
     ids = (d_vocab // 4 + torch.arange(count) * max(d_vocab // (2 * count), 1)) % d_vocab
-    first, second = ids[:length], torch.cat([ids[: length // 2], ids[length:]])
-    return torch.stack([first, second]).to(device)
+    return torch.stack(
+        [torch.cat([ids[: length // 2], ids[start : start + tail]]) for start in (length // 2, length, length + tail)]
+    ).to(device)
 
 
-def check_causal(logits: Float[Tensor, "prompt=2 pos d_vocab"], what: str) -> None:
-    """Raise UnsupportedModel unless the logits of two prompts agree where the prompts do, and nowhere after."""
+def check_causal(logits: Float[Tensor, "prompt=3 pos d_vocab"], what: str) -> None:
+    """Raise UnsupportedModel unless the logits of the prompts agree where the prompts do, and differ after."""
     middle, tolerance = logits.shape[1] // 2, 4 * _tolerance(logits.dtype)
-    first, second = logits.float()
+    first, second = logits[:2].float()
     if _differ(first[:middle], second[:middle], tolerance):
         raise UnsupportedModel(f"{what} is no causal decoder: a later token changes the logits of an earlier position")
     if not _differ(first[middle:], second[middle:]):
         raise UnsupportedModel(f"the logits of {what} do not depend on its tokens")
 
 
-def probe(model: HookedModule, expected: Float[Tensor, "prompt=2 pos d_vocab"], blocks: Any) -> dict[str, str]:
+def probe(model: HookedModule, expected: Float[Tensor, "prompt=3 pos d_vocab"], blocks: Any) -> dict[str, str]:
     """Return the hooks that are not to be listed, each with the reason.
 
     Args:
@@ -84,38 +87,38 @@ Run = Mapping[str, Tensor]  # activations of one row, and its logits, in float32
 
 
 def _runs(model: HookedModule, expected: Tensor) -> tuple[dict[str, Run], dict[str, str]]:
-    """Return one run per edited hook (named without ``blocks.{l}.``), two unedited ones, and what cannot be edited."""
+    """Return a run per edited hook (named without ``blocks.{l}.``), three unedited ones, and what cannot be edited."""
     cfg = _cfg(model)
-    both = prompts(cfg.d_vocab, cfg.n_ctx, model.device)  # type: ignore[arg-type]
-    plain, other = _rows(model, both, [])
-    for row, wanted in zip((plain, other), expected.float(), strict=True):
+    unedited = prompts(cfg.d_vocab, cfg.n_ctx, model.device)  # type: ignore[arg-type]
+    plain, other, third = _rows(model, unedited, [])
+    for row, wanted in zip((plain, other, third), expected.float(), strict=True):
         if _differ(row[LOGITS], wanted.to(row[LOGITS].device), 4 * _tolerance(expected.dtype)):
             gap = (row[LOGITS] - wanted.to(row[LOGITS].device)).abs().max()
             raise UnsupportedModel(f"TransformerLens's logits are not those of the model it wraps: off by {gap:.2g}")
-    runs = {PLAIN: plain, OTHER: other}
+    runs = {PLAIN: plain, OTHER: other, THIRD: third}
     hooks = list(dict.fromkeys(_hook(name) for name in model.hook_names()))
     try:
-        return runs | _edited(model, both, hooks, plain), {}
+        return runs | _edited(model, unedited, hooks, plain), {}
     except Exception:  # of whatever type the foreign code meets; found again below, one hook at a time
         failed: dict[str, str] = {}
         for hook in hooks:
             try:
-                runs |= _edited(model, both, [hook], plain)
+                runs |= _edited(model, unedited, [hook], plain)
             except Exception as error:
                 reason = f"an edit fails: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 failed |= {name: reason for name in model.hook_names() if _hook(name) == hook}
         return runs, failed
 
 
-def _edited(model: HookedModule, both: Tensor, hooks: list[str], plain: Run) -> dict[str, Run]:
-    rows = _rows(model, torch.cat([both, both[:1].expand(len(hooks), -1)]), hooks)
+def _edited(model: HookedModule, unedited: Tensor, hooks: list[str], plain: Run) -> dict[str, Run]:
+    rows = _rows(model, torch.cat([unedited, unedited[:1].expand(len(hooks), -1)]), hooks)
     if _differ(rows[0][LOGITS], plain[LOGITS], 4 * _tolerance(next(model.parameters()).dtype)):
         raise ArithmeticError("it changes the logits of the other prompts in the batch")
-    return dict(zip(hooks, rows[2:], strict=True))
+    return dict(zip(hooks, rows[3:], strict=True))
 
 
 def _rows(model: HookedModule, tokens: Tensor, hooks: list[str]) -> list[Run]:
-    """Run a batch; row 2 + i is edited at the i-th hook, at all layers, to the values of row 1 from the middle on."""
+    """Run a batch; row 3 + i is edited at the i-th hook, to what row 1 (2 at odd layers) has from the middle on."""
     middle = tokens.shape[1] // 2
     specs = model.hook_names().specs
 
@@ -127,12 +130,12 @@ def _rows(model: HookedModule, tokens: Tensor, hooks: list[str]) -> list[Run]:
             elif hook.name == "hook_pos_embed":
                 value[row, middle:] = value[row, middle:].flip(0)
             else:
-                value[row, middle:] = value[1, middle:]
+                value[row, middle:] = value[2 if _is_odd(hook.name) else 1, middle:]
 
         return replace
 
     edits: list[Hook] = [
-        (lambda name, hook=hook: _hook(name) == hook, edit(2 + i))  # type: ignore[misc]
+        (lambda name, hook=hook: _hook(name) == hook, edit(3 + i))  # type: ignore[misc]
         for i, hook in enumerate(hooks)
     ]
     with model.hooks(edits):
@@ -169,7 +172,7 @@ class _Evidence:
         self._look_ahead()
         last = f"blocks.{cfg.n_layers - 1}.hook_resid_post"
         self._chain("hook_embed", "blocks.0.hook_resid_pre")
-        self._embedding(cfg)
+        self._embedding()
         for layer in range(cfg.n_layers):
             below = f"blocks.{layer}.hook_resid_post"
             self._chain(below, f"blocks.{layer + 1}.hook_resid_pre" if below != last else LOGITS)
@@ -233,7 +236,7 @@ class _Evidence:
             return
         if equation.without is not None and self._there(plain.name(equation.without)):
             return
-        for run in (PLAIN, OTHER):
+        for run in (PLAIN, OTHER, THIRD):
             if not self._holds(equation, at(self.runs[run])):
                 self.wrong.setdefault(of, equation.wrong)
                 return
@@ -250,22 +253,28 @@ class _Evidence:
         sides = equation.sides(layer)
         return sides is None or not self._differ(*sides)
 
-    def _embedding(self, cfg: DecoderConfig) -> None:
+    def _embedding(self) -> None:
         entry, parts = "blocks.0.hook_resid_pre", [n for n in ("hook_embed", "hook_pos_embed") if n in self.runs[PLAIN]]
-        wrong = f"{' + '.join(parts)} is not the stream entering block 0"
+
+        def adds_up(run: Run) -> bool:
+            return not self._differ(run[entry], torch.stack([run[part] for part in parts]).sum(0))
+
         for part in parts:
-            for run in (PLAIN, OTHER, part):
-                values = self.runs.get(run, {})
-                if values and self._differ(values[entry], torch.stack([values[name] for name in parts]).sum(0)):
-                    self.wrong.setdefault(part, wrong)
-            self.acting.add(part)
+            if not all(adds_up(self.runs[run]) for run in (PLAIN, OTHER, THIRD)):
+                self.wrong.setdefault(part, f"{' + '.join(parts)} is not the stream entering block 0")
+            elif part in self.runs and not adds_up(self.runs[part]):
+                self.idle.setdefault(part, "an edit does not reach block 0")
+            elif part in self.runs:
+                self.acting.add(part)
 
     def _chain(self, name: str, reached: str) -> None:
-        """See whether the second prompt's value at ``name`` makes ``reached`` the second prompt's."""
+        """See whether another prompt's value at ``name`` makes ``reached`` that prompt's."""
         run = self.runs.get(_hook(name), {})
         if name not in run or reached not in run:
             return
-        got, wanted = (self._at_positions(values, reached) for values in (run, self.runs[OTHER]))
+        got, wanted = (
+            self._at_positions(values, reached) for values in (run, self.runs[THIRD if _is_odd(name) else OTHER])
+        )
         middle = len(got) // 2
         if not self._differ(got[middle:], wanted[middle:]):
             self.acting.add(name)
@@ -280,7 +289,7 @@ class _Evidence:
         plain = self.runs[PLAIN][LOGITS]
         middle = len(plain) // 2
         for hook, run in self.runs.items():
-            if hook in (PLAIN, OTHER):
+            if hook in (PLAIN, OTHER, THIRD):
                 continue
             early = self._differ(run[LOGITS][:middle], plain[:middle])
             if early or not self._differ(run[LOGITS][middle:], plain[middle:]):
@@ -309,6 +318,10 @@ def _tolerance(dtype: torch.dtype) -> float:
 
 def _position_axis(spec: HookSpec) -> int:
     return spec.axes.index("query_pos" if "query_pos" in spec.axes else "pos")
+
+
+def _is_odd(name: str) -> bool:
+    return name.startswith("blocks.") and int(name.split(".")[1]) % 2 == 1
 
 
 def _hook(name: str) -> str:

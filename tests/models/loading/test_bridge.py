@@ -3,9 +3,14 @@
 Importing TransformerLens takes seconds, so all of its tests are in this file.
 """
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
+from interp.interventions import activation_patching
+from interp.metrics import Logit
 from models.errors import ConfigError, HookNeverFired, InputError, LoadError, UnknownHook
 from models.loading import load_model, save_native
 from models.protocol import HookedModel
@@ -165,6 +170,75 @@ def test_text(pair):
     assert bridge.to_str_tokens("hi") == ["<s>", "h", "i"]
     close(bridge("hi"), ours("hi"))
     close(bridge(["hi", "hello"], "loss"), ours(["hi", "hello"], "loss"))
+
+
+def test_unlisted_says_why_and_a_close_name_is_still_suggested(pair):
+    ours, bridge = pair
+    assert set(bridge.unlisted) == set(ours.hook_names()) - set(bridge.hook_names())
+    with pytest.raises(
+        UnknownHook, match=r"hook_result is not listed on this bridge: TransformerLens has no such hook"
+    ):
+        bridge.run_with_hooks(IDS, fwd_hooks=[("blocks.0.attn.hook_result", double_and_shift)])
+
+
+@pytest.mark.parametrize("part", ["bridge", "attention"])
+def test_a10_a_model_in_training_mode_is_refused(pair, part):
+    """Dropout between two identical prompts would count as an effect; Llama and Qwen 2 have it on their patterns."""
+    _, bridge = pair
+    prompts = (IDS[:1], IDS[:1], Logit(40))
+    module = bridge if part == "bridge" else bridge.bridge.blocks[1].attn.original_component
+    module.train()
+    try:
+        for run in (lambda: activation_patching(bridge, *prompts, site="z"), lambda: bridge.run_with_cache(IDS)):
+            with pytest.raises(InputError, match=r"in training mode: its dropout would .*; call model.eval\(\) first"):
+                run()
+        assert module.training
+    finally:
+        bridge.eval()
+    swept = activation_patching(bridge, *prompts, site="z")
+    assert abs(swept.mean() - swept.into().mean()).max() < 1e-5  # identical prompts: nothing to patch
+
+
+def test_a10_it_is_in_evaluation_mode_as_loaded_and_repeats_itself(pair):
+    _, bridge = pair
+    assert not any(module.training for module in bridge.modules())
+    torch.testing.assert_close(bridge(IDS), bridge(IDS), rtol=0, atol=0)
+
+
+def test_a2_threads_see_their_own_hooks(pair):
+    _, bridge = pair
+    names = ("blocks.0.hook_resid_mid", "blocks.1.hook_mlp_out", "blocks.1.attn.hook_z")
+    prompts = [torch.randint(0, 256, (1, 7), generator=torch.Generator().manual_seed(i)) for i in range(12)]
+
+    def edited(i):
+        return bridge.run_with_hooks(prompts[i], fwd_hooks=[(names[i % 3], double_and_shift)])
+
+    alone = [edited(i) for i in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(edited, range(12)))
+    for got, expected in zip(together, alone, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_a_run_inside_a_hook_leaves_the_edit_of_the_outer_run(pair):
+    """An edit in the middle of a block is carried to its end, also where the model runs in between."""
+    _, bridge = pair
+    middle = ("blocks.0.hook_resid_mid", double_and_shift)
+    depth = [1]
+    expected = bridge.run_with_hooks(IDS, fwd_hooks=[middle])
+
+    def run_again(value, hook):
+        if len(depth) == 1:
+            depth.append(1)
+            bridge(IDS)
+
+    got = bridge.run_with_hooks(IDS, fwd_hooks=[middle, ("blocks.0.mlp.hook_post", run_again)])
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_it_is_not_copied(pair):
+    with pytest.raises(InputError, match="cannot be copied; load it again"):
+        copy.deepcopy(pair[1])
 
 
 def test_an_architecture_that_only_transformer_lens_runs(tmp_path):

@@ -27,6 +27,7 @@ from models.hooks.module import HookedModule, NameFilter
 from models.hooks.names import HookNames, HookSpec, decoder_hooks
 from models.hooks.point import HookPoint, RunState
 from models.loading import probe, tokenizer
+from models.loading.described import described
 from models.loading.hugging_face import FAMILIES, configuration
 from models.loading.quiet import quiet
 from models.parts.loss import next_token_loss
@@ -62,7 +63,7 @@ def load_bridge(folder: Path, dtype: torch.dtype, device: torch.device) -> Bridg
             bridge = TransformerBridge.boot_transformers(str(folder), hf_model=theirs, device=device, dtype=dtype)
             values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             known = values.get("model_type") in FAMILIES
-            cfg = configuration(values, str(folder / "config.json")) if known else _described(bridge, values)
+            cfg = configuration(values, str(folder / "config.json")) if known else described(bridge, values)
             return BridgedModel(bridge, cfg, texts, expected)
     except ResidscopeError:
         raise
@@ -91,40 +92,6 @@ def _logits(theirs: Any, folder: Path) -> Float[Tensor, "prompt=3 pos d_vocab"]:
     logits = theirs(tokens, use_cache=False).logits
     probe.check_causal(logits, f"{folder} ({config.model_type})")
     return logits
-
-
-def _described(bridge: Any, values: dict[str, Any]) -> DecoderConfig:
-    """Describe an architecture that only TransformerLens can run. Raises UnsupportedModel where we have no words."""
-    theirs = bridge.cfg
-    positions = {"standard": "learned", "rotary": "rotary"}.get(theirs.positional_embedding_type)
-    norm = {"LN": "layer", "RMS": "rms"}.get(theirs.normalization_type)
-    tanh = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
-    act_fn = values.get("activation", theirs.act_fn)  # Falcon's word for it, which TransformerLens does not read
-    act = {name: name for name in ("gelu", "relu", "silu")} | dict.fromkeys(tanh, "gelu_tanh")
-    if positions is None or norm is None or act_fn not in act:
-        raise UnsupportedModel(
-            f"{theirs.architecture} has positions {theirs.positional_embedding_type!r}, norm "
-            f"{theirs.normalization_type!r}, activation {act_fn!r}; our configuration cannot describe it"
-        )
-    W_out = getattr(bridge.blocks[0].mlp, "W_out", None)  # OPT's width has a word that TransformerLens does not read
-    return DecoderConfig(
-        n_layers=theirs.n_layers,
-        d_model=theirs.d_model,
-        n_heads=theirs.n_heads,
-        n_kv_heads=theirs.n_key_value_heads or theirs.n_heads,
-        d_head=theirs.d_head,
-        d_mlp=theirs.d_mlp if W_out is None else len(W_out),
-        d_vocab=theirs.d_vocab,
-        n_ctx=theirs.n_ctx,
-        positions=positions,  # type: ignore[arg-type]
-        rotary_dim=theirs.rotary_dim if positions == "rotary" else None,
-        norm=norm,  # type: ignore[arg-type]
-        norm_eps=theirs.eps,
-        parallel=theirs.parallel_attn_mlp,
-        act=act[act_fn],  # type: ignore[arg-type]
-        gated=theirs.gated_mlp,
-        tied=bool(theirs.tie_word_embeddings),
-    )
 
 
 class _Stop(Exception):

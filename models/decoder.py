@@ -27,6 +27,7 @@ from models.parts.loss import next_token_loss
 from models.parts.masks import causal_mask
 from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
+from models.parts.read_only import read_only
 from models.parts.rope import Rotation, frequencies, rotation
 from models.replaced import know, replaced_part
 from models.text import TextInterface, Tokenizer
@@ -38,6 +39,10 @@ ModelInput = str | Sequence[str] | Int[Tensor, "batch pos"] | Int[Tensor, "pos"]
 
 class HookedDecoder(HookedModule, TextInterface):
     """A decoder-only transformer whose forward pass is the map of its hooks.
+
+    ``W_E``, ``W_pos``, ``W_U`` and each layer's ``model.blocks[l].attn.W_Q`` are the weights themselves: writing to
+    one changes the model. ``W_Q``, ``b_Q`` and the others with a layer axis are stacked copies (``b_U`` of a model
+    without one is zeros): they refuse to be written to.
 
     Args:
         cfg: what the model is made of.
@@ -206,14 +211,14 @@ class HookedDecoder(HookedModule, TextInterface):
     def _stacked(self, part: str, name: str) -> Tensor:
         if part == "mlp" and self.cfg.attn_only:
             raise ConfigError(f"{name} belongs to the MLP, and this model is attention-only")
-        return torch.stack([getattr(getattr(block, part), name) for block in self.blocks])
+        return read_only(torch.stack([getattr(getattr(block, part), name) for block in self.blocks]))
 
     def _stacked_bias(self, part: str, linear: str, width: int) -> Float[Tensor, "layer width"]:
         if part == "mlp" and self.cfg.attn_only:
             raise ConfigError("an attention-only model has no MLP biases")
         biases = [getattr(getattr(block, part), linear).bias for block in self.blocks]
         zero = self.embed.W_E.new_zeros(width)
-        return torch.stack([zero if bias is None else bias for bias in biases])
+        return read_only(torch.stack([zero if bias is None else bias for bias in biases]))
 
     def repeat_kv(self, stacked: Float[Tensor, "layer kv_head ..."]) -> Float[Tensor, "layer head ..."]:
         """Repeat each kv head of a stacked weight for every query head it serves."""
@@ -236,7 +241,7 @@ class HookedDecoder(HookedModule, TextInterface):
     @property
     def b_U(self) -> Float[Tensor, "d_vocab"]:
         bias = self.unembed.bias
-        return self.embed.W_E.new_zeros(self.cfg.d_vocab) if bias is None else bias
+        return read_only(self.embed.W_E.new_zeros(self.cfg.d_vocab)) if bias is None else bias
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:

@@ -28,6 +28,7 @@ from models.parts.loss import next_token_loss
 from models.parts.masks import AttentionMask, causal_mask, padding_mask
 from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
+from models.parts.read_only import read_only
 from models.parts.rope import frequencies, rotation
 from models.text import TextInterface, Tokenizer
 from models.tokens import check_loss, check_mask, check_tokens
@@ -201,4 +202,4 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
     @property
     def b_U(self) -> Float[Tensor, "d_vocab"]:
         bias = self.unembed.bias
-        return self.embed_target.W_E.new_zeros(self.cfg.d_vocab) if bias is None else bias
+        return read_only(self.embed_target.W_E.new_zeros(self.cfg.d_vocab)) if bias is None else bias

@@ -1,7 +1,16 @@
 """Text to tokens and back, for models that have a tokenizer.
 
-Nothing is added behind the caller's back: ``prepend_bos=None`` does what the model's own tokenizer does, True makes
-sure that exactly one BOS leads, False that none does.
+Nothing is added behind the caller's back:
+
+===============  ==================================================================================================
+``prepend_bos``
+===============  ==================================================================================================
+None             as the tokenizer does by itself, but a BOS is not added before one that the text begins with
+True             exactly one BOS leads, however many the text begins with
+False            none leads, however many the text begins with
+===============  ==================================================================================================
+
+A BOS further on in the text is the text's own, and stays.
 """
 
 from __future__ import annotations
@@ -9,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -78,7 +88,7 @@ class SymbolTokenizer:
 
 
 def encode(tokenizer: Tokenizer | None, text: str, prepend_bos: bool | None) -> list[int]:
-    """Return the ids of one text; a leading BOS is never doubled. Raises InputError where nothing is left."""
+    """Return the ids of one text, led as ``prepend_bos`` says (see above). Raises InputError where nothing is left."""
     if tokenizer is None:
         raise TokenizerMissing("this model has no tokenizer; pass token ids [batch, pos] instead of text")
     ids = tokenizer.encode(text)
@@ -86,11 +96,11 @@ def encode(tokenizer: Tokenizer | None, text: str, prepend_bos: bool | None) -> 
     wanted = tokenizer.prepends_bos if prepend_bos is None else prepend_bos
     if prepend_bos and bos is None:
         raise InputError("prepend_bos=True, but this tokenizer has no BOS token")
-    leads = bool(ids) and ids[0] == bos
-    if wanted and bos is not None and not leads:
-        ids = [bos, *ids]
-    elif prepend_bos is False and leads:
-        ids = ids[1:]
+    if bos is not None:
+        if prepend_bos is not None:
+            ids = list(dropwhile(lambda token: token == bos, ids))
+        if wanted and ids[:1] != [bos]:
+            ids = [bos, *ids]
     if not ids:
         raise InputError("the text has no tokens; give at least one character")
     return ids
@@ -107,6 +117,11 @@ class TextInterface:
 
     def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> Int[Tensor, "batch pos"]:
         """Return token ids ``[batch, pos]``.
+
+        Args:
+            text: one text or several.
+            prepend_bos: None: as the tokenizer does by itself, never before a BOS that the text begins with; True:
+                exactly one BOS leads, False: none does, however many the text begins with.
 
         Raises:
             TokenizerMissing: the model has no tokenizer.

@@ -104,7 +104,9 @@ def _attention_rows(name: str, *, rotary: bool) -> list[_Row]:
             _Row("hook_rot_k", kv_head, "keys, rotated", _rotary),
         ]
     rows += [
-        _Row("hook_attn_scores", "batch head query_pos key_pos", "q.k / sqrt(d_head), masked with -inf"),
+        _Row(
+            "hook_attn_scores", "batch head query_pos key_pos", "q.k / sqrt(d_head), masked with -inf; at least float32"
+        ),
         _Row("hook_pattern", "batch head query_pos key_pos", "softmax of the scores over key_pos"),
         _Row("hook_z", head, "pattern-weighted sum of values"),
         _Row("hook_result", "batch pos head d_model", "z W_O: what each head writes, without b_O"),

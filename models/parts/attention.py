@@ -6,13 +6,16 @@
     z = pattern v          result_h = z_h W_O,h   out = sum_h result_h + b_O
 
 Query head h reads kv head h // group_size (GQA, arXiv 2305.13245). While nothing is attached to the scores or the
-pattern, and no function transform is in play, torch's fused kernel computes z.
+pattern, and no function transform is in play, torch's fused kernel computes z. It keeps scores in float32 whatever the
+model's dtype, and so do the hooked scores: in float16 they may pass 65,504, in bfloat16 rounding one of 50 moves its
+weight by a tenth.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange
 from jaxtyping import Float, Int
@@ -140,7 +143,7 @@ class Attention(nn.Module):
             )
             return z.transpose(1, 2)
         scores = self.hook_attn_scores(mask.apply(self.scores(q, k)))
-        pattern = self.hook_pattern(scores.softmax(-1))
+        pattern = self.hook_pattern(scores.softmax(-1).to(v.dtype))
         grouped_pattern = rearrange(pattern, "batch (kv_head group) q k -> batch kv_head group q k", kv_head=v.shape[2])
         z = einsum(grouped_pattern, v, "batch kv_head group q k, batch k kv_head d -> batch q kv_head group d")
         return z.flatten(2, 3)
@@ -148,8 +151,9 @@ class Attention(nn.Module):
     def scores(
         self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch key_pos kv_head d_head"]
     ) -> Float[Tensor, "batch head query_pos key_pos"]:
-        """Return q.k / sqrt(d_head), before the mask."""
-        q = q * self.scale  # first: in float16 the product may pass what can be held, where its scaled value does not
+        """Return q.k / sqrt(d_head), before the mask; at least float32, as in the fused kernel."""
+        wide = torch.promote_types(q.dtype, torch.float32)
+        q, k = q.to(wide) * self.scale, k.to(wide)
         grouped = rearrange(q, "batch pos (kv_head group) d -> batch pos kv_head group d", kv_head=k.shape[2])
         scores = einsum(grouped, k, "batch q kv_head group d, batch k kv_head d -> batch kv_head group q k")
         return scores.flatten(1, 2)

@@ -73,7 +73,9 @@ def test_low_precision(name, dtype):
     logits, cache = model.run_with_cache(tokens, attention_mask=real)
     assert logits.dtype == model.dtype == dtype
     assert logits.isfinite().all()
-    assert {cache[hook].dtype for hook in cache if not hook.endswith("hook_scale")} == {dtype}
+    wide = [hook for hook in cache if hook.endswith(("hook_scale", "hook_attn_scores"))]
+    assert {cache[hook].dtype for hook in cache if hook not in wide} == {dtype}
+    assert {cache[hook].dtype for hook in wide} == {torch.float32}
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(logits[real].double(), exact(tokens, attention_mask=real)[real], rtol=0, atol=40 * eps)
     torch.testing.assert_close(model(tokens, attention_mask=real), logits, rtol=0, atol=20 * eps)

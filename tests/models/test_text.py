@@ -73,6 +73,31 @@ def test_bos(prepends, text, prepend_bos, expected):
     torch.testing.assert_close(model(text, prepend_bos=prepend_bos), model(torch.tensor([expected])))
 
 
+@pytest.mark.parametrize("prepends", [True, False])
+@pytest.mark.parametrize("leading", [0, 1, 2, 3])
+@pytest.mark.parametrize("body", ["AB", "A<bos>B", "A<bos><bos>"])
+def test_a15_true_leads_with_one_bos_and_false_with_none(body, leading, prepends):
+    model = model_with(SymbolTokenizer("ABCDE", prepends_bos=prepends))
+    text, rest = "<bos>" * leading + body, model.tokenizer.encode(body)
+    as_typed = [BOS] * (leading or prepends) + rest
+    for prepend_bos, expected in ((None, as_typed), (True, [BOS, *rest]), (False, rest)):
+        assert model.to_tokens([text, text], prepend_bos).tolist() == [expected, expected]
+        assert model.to_str_tokens(text, prepend_bos) == [model.tokenizer.decode([i]) for i in expected]
+        made = model.generate(text, 1, temperature=0, prepend_bos=prepend_bos)
+        assert made.tolist() == model.generate(torch.tensor([expected]), 1, temperature=0).tolist()
+        for padding in ("left", "right"):
+            tokens, real = model.to_batch([text, body + "CD"], prepend_bos, padding)
+            assert tokens[0][real[0]].tolist() == expected
+
+
+def test_a15_a_text_of_bos_alone():
+    model = model_with(SymbolTokenizer("ABCDE"))
+    assert model.to_tokens("<bos><bos>", prepend_bos=True).tolist() == [[BOS]]
+    assert model.to_tokens("<bos><bos>").tolist() == [[BOS, BOS]]
+    with pytest.raises(InputError, match="the text has no tokens"):
+        model.to_tokens("<bos><bos>", prepend_bos=False)
+
+
 def test_a_tokenizer_without_bos():
     model = model_with(NoBos())
     assert model.to_tokens("abc").tolist() == [[0, 1, 2]]

@@ -64,6 +64,15 @@ def test_a_leading_bos_is_never_doubled(case):
         for prepend in (None, True):
             assert model.to_str_tokens("<s>ab", prepend_bos=prepend) == ["<s>", "a", "b"]
         assert model.to_str_tokens("<s>ab", prepend_bos=False) == ["a", "b"]
+
+
+def test_a15_several_leading_bos(case):
+    model, bos, _ = case
+    if bos:
+        assert model.to_str_tokens("<s><s>ab", prepend_bos=True) == ["<s>", "a", "b"]
+        assert model.to_str_tokens("<s><s>ab", prepend_bos=False) == ["a", "b"]
+        assert model.to_str_tokens("<s><s>ab") == ["<s>", "<s>", "a", "b"]
+        assert model.to_str_tokens("<s><s>a<s>b", prepend_bos=False) == ["a", "<s>", "b"]
     else:
         assert model.to_str_tokens("<s>") == ["<", "s", ">"]
 

@@ -36,6 +36,8 @@ def state_of(model: HookedDecoder) -> tuple[DecoderConfig, dict[str, Tensor]]:
             )
     if cfg.tied:
         del state["unembed.weight"]
+    elif model.unembed.weight is model.embed.W_E:  # tied by hand: a file holds no tensor under two names
+        state["unembed.weight"] = state["unembed.weight"].clone()
     return cfg, state
 
 

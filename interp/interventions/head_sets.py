@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -133,7 +133,7 @@ class TakenOut:
     def _whole(
         self, chunks: list[list[int]], firsts: list[int], hooks: list[list[Hook]], stop: int
     ) -> Iterator[Float[Tensor, "set_and_batch pos width"]]:
-        until = {} if stop == n_layers_of(self.model.cfg) else {"stop_at_layer": stop}
+        until: dict[str, Any] = {} if stop == n_layers_of(self.model.cfg) else {"stop_at_layer": stop}
         for chunk, acting in zip(chunks, hooks, strict=True):
             yield self.model.run_with_hooks(self.tokens.repeat(len(chunk), 1), fwd_hooks=acting, **until)
 
@@ -168,7 +168,7 @@ class TakenOut:
         """Return -log p of the targets from streams that leave the last block, or from logits."""
         if not can_resume(self.model):
             return _next_token_loss(out, targets)
-        model = cast(ResumableModel, self.model)
+        model = self.model
         at_once = max(1, _LOGITS // (model.cfg.d_vocab * out.shape[1]))
         parts = zip(out.split(at_once), targets.split(at_once), strict=True)
         return torch.cat([_next_token_loss(model.unembed(model.ln_final(part)), which) for part, which in parts])

@@ -77,8 +77,8 @@ def test_losses_equal_one_whole_run_per_set(model, act, row_tokens, monkeypatch)
 def test_scores_of_readers_equal_one_whole_run_per_set(model, act):
     mean_z = z_of(model.cfg) if act == "mean" else None
     sets = some_sets(model.cfg)
-    last = model.cfg.n_layers - 1
-    for readers in ([Head(last, 0), Head(0, 1)], [Head(last, 1)]):
+    last, other = model.cfg.n_layers - 1, model.cfg.n_heads - 1
+    for readers in ([Head(last, 0), Head(0, other)], [Head(last, other)]):
         found = TakenOut(model, TOKENS, mean_z).scores(sets, readers, induction.score)
         for heads, got in zip(sets, found, strict=True):
             with model.hooks(one_by_one(model, heads, mean_z)):

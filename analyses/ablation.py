@@ -36,7 +36,18 @@ from analyses.cell_table import cell_rows, show_cells, show_cost, show_missing, 
 from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed, command_line, progress_bar, run
 from analyses.finishing import INTERRUPTED, draw, keep_what_is_finished, unless_interrupted, write_page
 from analyses.grid import Cells, Over, Site, axes_of
-from analyses.questions import Answer, Clean, Corrupted, Pairs, Prompts, Questions, Wrong, ask, question_values
+from analyses.questions import (
+    Answer,
+    Clean,
+    Corrupted,
+    Pairs,
+    Prompts,
+    Questions,
+    Wrong,
+    answers_of,
+    ask,
+    question_values,
+)
 from analyses.terminal import model_line, say, show_files
 
 if TYPE_CHECKING:
@@ -128,7 +139,14 @@ def main(
         values = record(loaded, batch, result, joint, command, seed, files) | {"not_drawn": missing}
         (temporary / "ablation.json").write_text(to_json(values), encoding="utf-8")
         if report:
-            page, without = write_page([*results.values()], temporary, "ablation", command=command, seed=seed)
+            page, without = write_page(
+                [*results.values()],
+                temporary,
+                "ablation",
+                command=command,
+                seed=seed,
+                answers=answers_of(batch, loaded),
+            )
             files, missing = files + page, missing + without
         unfinished = not result.complete or INTERRUPTED in (joint, *(note.partition(": ")[2] for note in missing))
         where = set_beside(temporary, folder, "ablation.json") if unfinished else folder

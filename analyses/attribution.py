@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from interp.weights import FiredMemories
     from models import HookedDecoder
 
-DPI = 150
 STAGES = ("loading", "attributing", "figures")
 N_SOURCE_HEADS = 5
 FROZEN = (
@@ -66,6 +65,7 @@ def main(
     from interp.plots.attribution import plot_logit_attribution, plot_sources
     from interp.readout import lens_increments, logit_attribution, source_attribution
     from interp.report import write_report
+    from interp.report.titles import isolated, whole
     from interp.weights import fired_memories
     from models.loading import load_model
 
@@ -93,14 +93,14 @@ def main(
                 "attribution_sources.png": plot_sources(sources, texts, model=model),
             }
             for name, figure in figures.items():
-                figure.savefig(staging / name, dpi=DPI)
+                figure.savefig(staging / name)
         record = _record(found, sources, memories)
         record |= {"model": model, "command": command, "figures": list(figures)}
         (staging / "attribution.json").write_text(to_json(record), encoding="utf-8")
         files = ["attribution.json", *figures]
         if report:
             views: list[Any] = [found, lens_increments(loaded, tokens[0], target=right, by="head")]
-            title = f"{found.what} after {''.join(texts)}"
+            title = f"{found.what} after {isolated(whole(texts) if prompt is None else prompt)}"
             write_report(views, staging / "attribution.html", title=title, command=command, seed=seed)
             files.append("attribution.html")
     marks.append(perf_counter())
@@ -184,12 +184,12 @@ def _show(
     from rich.text import Text
 
     from analyses.table import Table
-    from analyses.terminal import say, visible
+    from analyses.terminal import prompt_line, say, visible
 
     texts = found.tokens[0]
     console = Console(highlight=False, emoji=False)
     say(console, "model", model, "cyan")
-    say(console, "prompt", " ".join(visible(text) for text in texts), "cyan")
+    say(console, "prompt", prompt_line(texts), "cyan")
     remainder = float(found.remainder()[0])
     within = f"the parts add up to it within {abs(remainder):.0e}"
     say(console, "logit", f"{found.what}: {float(found.logit[0]):+.3f}; {within}", "cyan")
@@ -197,7 +197,7 @@ def _show(
     console.print(Text(f"what wrote it, by {found.by}", style="bold"))
     table = Table("part", "logits>")
     for part, value in found.to_frame().head(top).itertuples(index=False):
-        table.add_row(part, f"{value:+.3f}", style="green" if value > 0 else "red")
+        table.add_row(part, f"{value:+.3f}", style="yellow" if value > 0 else "blue")  # as pages and figures
     table.show(console)
     console.print()
     console.print(Text("where the strongest heads took it from", style="bold"))

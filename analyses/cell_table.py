@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyses.table import Table
-from analyses.terminal import say, visible
+from analyses.terminal import prompt_line, say, visible
 
 if TYPE_CHECKING:
     from interp.interventions import AblationResult, PatchingResult
@@ -29,10 +29,10 @@ def show_question(console: Console, model: HookedDecoder, batch: PromptBatch, *,
     seen = slice(None) if batch.attention_mask is None else batch.attention_mask[0]
     answer, wrong = (model.to_str_tokens(ids[:1])[0] for ids in (batch.answer, batch.wrong))
     say(console, "prompts", f"{len(batch)} × {batch.clean.shape[1]} tokens: {batch.about}. The first:", "cyan")
-    clean = "".join(map(visible, model.to_str_tokens(batch.clean[0][seen])))
+    clean = prompt_line(model.to_str_tokens(batch.clean[0][seen]), between="")
     say(console, "clean", f"{clean} → {visible(answer)}, not {visible(wrong)}", "cyan")
     if both:
-        corrupted = "".join(map(visible, model.to_str_tokens(batch.corrupted[0][seen])))
+        corrupted = prompt_line(model.to_str_tokens(batch.corrupted[0][seen]), between="")
         say(console, "corrupt", corrupted, "cyan")
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from interp.weights import InductionCircuit
 
-DPI = 150
 STAGES = ("loading", "finding", "figures")
 Links = Annotated[int, typer.Option(min=1, help="Links to list.")]
 
@@ -68,7 +67,7 @@ def main(
             progress("drawing", 0)
             figures = _figures(circuit)
             for name, figure in figures.items():
-                figure.savefig(staging / name, dpi=DPI)
+                figure.savefig(staging / name)
         record = _record(circuit, command, list(figures))
         (staging / "circuits.json").write_text(to_json(record), encoding="utf-8")
         files = ["circuits.json", *figures]

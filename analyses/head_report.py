@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from interp.results import HeadKind, HeadReport
 
-DPI = 150
 STAGES = ("loading", "finding", "figures")
 
 
@@ -85,7 +84,7 @@ def analyse(
             progress("drawing", 0)
             figures = _figures(report)
             for done, (figure_name, figure) in enumerate(figures.items()):
-                figure.savefig(folder / f"{name}_{figure_name}.png", dpi=DPI)
+                figure.savefig(folder / f"{name}_{figure_name}.png")
                 progress("drawing", (done + 1) / len(figures))
         files = [f"{name}_{figure_name}.png" for figure_name in figures]
         values = record(report, name, command, files)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyses.table import Table
-from analyses.terminal import model_line, say, visible
+from analyses.terminal import model_line, prompt_line, say, visible
 from interp.readout.lens_result import LensResult
 
 COLUMNS = (
@@ -18,20 +18,23 @@ COLUMNS = (
 )
 
 
-def show(lens: LensResult, n_parameters: int, precision: str, prepended_bos: bool, *, chosen: bool) -> None:
+def show(
+    lens: LensResult, n_parameters: int, precision: str, prepended_bos: bool, *, chosen: bool, note: str = ""
+) -> None:
     """Print a lens on stdout.
 
     Args:
         lens: of one prompt, with a target.
         n_parameters: of the model.
         precision: of the weights, and where they lie.
-        prepended_bos: whether the tokens begin with BOS.
+        prepended_bos: whether BOS stands before the prompt, which did not begin with it.
         chosen: whether the user chose the target.
+        note: what to say of the target.
     """
     console = Console(highlight=False, emoji=False)
     say(console, "model", model_line(lens.model, lens.config, n_parameters, precision), "cyan")
     first = f"{lens.tokens[0][0]!r} prepended" if prepended_bos else "nothing prepended"
-    say(console, "tokens", f"{' '.join(visible(token) for token in lens.tokens[0])} ({first})", "cyan")
+    say(console, "tokens", f"{prompt_line(lens.tokens[0])} ({first})", "cyan")
     assert lens.target is not None
     how = "as asked" if chosen else "the model's own guess"
     say(console, "target", f"{lens.target[0]!r} ({how})", "cyan")
@@ -40,6 +43,8 @@ def show(lens: LensResult, n_parameters: int, precision: str, prepended_bos: boo
     _show_depths(console, lens)
     console.print()
     say(console, "columns", COLUMNS, "dim")
+    if note:
+        say(console, "note", note, "yellow")
     for warning in lens.warnings:
         say(console, "warning", warning, "yellow")
 
@@ -67,7 +72,7 @@ def _show_depths(console: Console, lens: LensResult) -> None:
         guess, chance = lens.guess(row)
         table.add_row(
             name,
-            visible(guess)[:14],
+            visible(guess, longest=14),
             f"{chance:.3f}",
             f"{lens.target_probability[row, 0, -1]:.3f}",
             f"{int(lens.target_rank[row, 0, -1]) + 1:,}",

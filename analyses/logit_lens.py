@@ -10,6 +10,7 @@ from analyses.stopping import listen
 if __name__ == "__main__":
     listen()  # before the imports below, which take their time
 
+import shlex
 from dataclasses import replace
 from operator import sub
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analyses.command import Device, Dtype, Model, Out, Precision, command_line, progress_bar, run
+from analyses.command import Device, Dtype, Model, Out, Precision, Report, command_line, progress_bar, run
 
 if TYPE_CHECKING:
     from interp.readout.lens_result import LensResult
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ABOUT = "The logit lens: what the model would say if it stopped after each block, and where its answer takes over."
 NAME = "logit_lens"
-DPI = 150
 TITLE = 70  # characters of the prompt in the page's title
 STAGES = ("loading", "reading", "figures and report")
 PROMPTS = {"toy": "QWERTYuiopQWERTYui"}  # by the model's first word; a toy continues what it has seen
@@ -50,13 +50,20 @@ def main(
     top: Annotated[int, typer.Option(min=1, help="Guesses to keep for each depth and token.")] = 10,
     tuned: Annotated[Path | None, typer.Option(help="A tuned lens, as TunedLens.save writes it.")] = None,
     attention: Annotated[bool, typer.Option(help="Attention patterns in the report.")] = True,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers whose attention is in the report: 0,5 or 8-11; fewer make it smaller.", show_default="all"
+        ),
+    ] = None,
+    report: Report = True,
 ) -> None:
     folder = out or Path("out") / NAME
     text = prompt if prompt is not None else PROMPTS.get(model.split("-")[0], PROMPT)
     flags: dict[str, Any] = {"model": model, "prompt": text, "target": target, "out": folder, "device": device}
-    flags |= {"dtype": dtype, "top": top, "tuned": tuned}
+    flags |= {"dtype": dtype, "top": top, "tuned": tuned, "layers": layers}
     command = command_line(NAME, flags | {"no-attention": not attention})
-    analyse(model, text, target, folder, device, dtype, top, tuned, attention, command)
+    analyse(model, text, target, folder, device, dtype, top, tuned, attention, layers, command)
 
 
 def analyse(
@@ -69,6 +76,7 @@ def analyse(
     top: int,
     tuned: Path | None,
     attention: bool,
+    layers: str | None,
     command: str,
 ) -> None:
     """Read a prompt, write the record, the figures and the report to ``out``, then print what was read.
@@ -93,26 +101,28 @@ def analyse(
             progress(f"loading {source}", 0)
             model = load_model(source, dtype=dtype, device=device)
             marks.append(perf_counter())
+            shown = None if layers is None else parse_layers(layers, model.cfg.n_layers)
             progress("reading", 0)
             lens, following = _read(model, source, prompt, target, top, tuned)
             views: list[Any] = [lens, following]
             if attention:
                 progress("attention", 0.5)
-                views.insert(1, replace(read_attention(model, prompt), model=source))
+                views.insert(1, replace(read_attention(model, prompt, layers=shown), model=source))
             marks.append(perf_counter())
             progress("drawing", 0)
             figures = {f"{NAME}_grid.png": plot_lens_grid(lens), f"{NAME}_trajectory.png": plot_trajectory(lens)}
             for name, figure in figures.items():
-                figure.savefig(folder / name, dpi=DPI)
+                figure.savefig(folder / name)
             progress("writing the report", 0.5)
-            write_report(views, folder / f"{NAME}.html", title=_title(lens), command=command)
+            write_report(views, folder / f"{NAME}.html", title=_title(prompt), command=command)
         record = lens.to_dict() | {"analysis": NAME, "command": command, "figures": list(figures)}
         record |= {"takeover": lens.takeover(), "prompt": prompt}
         (folder / f"{NAME}.json").write_text(to_json(record), encoding="utf-8")
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     marks.append(perf_counter())
-    prepended = model.tokenizer is not None and lens.tokens[0][0] == _bos(model)
-    show(lens, n_parameters, f"{dtype} on {device}", prepended, chosen=target is not None)
+    prepended = model.tokenizer is not None and len(lens.tokens[0]) > len(model.tokenizer.encode(prompt))
+    note = "" if target is None else better_spaced(model, target, following)
+    show(lens, n_parameters, f"{dtype} on {device}", prepended, chosen=target is not None, note=note)
     files = [f"{NAME}.html", f"{NAME}.json", *figures]
     show_files(out, files, dict(zip(STAGES, map(sub, marks[1:], marks), strict=True)))
 
@@ -135,14 +145,46 @@ def _read(
     return replace(found, model=source), replace(following, model=source)
 
 
-def _title(lens: LensResult) -> str:
-    text = "".join(lens.tokens[0])
-    return text if len(text) <= TITLE else f"{text[:TITLE]}…"
+def _title(prompt: str) -> str:
+    return prompt if len(prompt) <= TITLE else f"{prompt[:TITLE]}…"
 
 
-def _bos(model: Any) -> str | None:
-    bos = model.tokenizer.bos_token_id
-    return None if bos is None else model.to_str_tokens([bos])[0]
+def better_spaced(model: Any, target: str, following: NextTokenResult) -> str:
+    """Return a line that suggests the target with (or without) its space, where the model guesses that one rather."""
+    from models.errors import InputError
+
+    other = target[1:] if target.startswith(" ") else f" {target}"
+    ranks = {int(token): rank for rank, token in enumerate(following.top_tokens, start=1)}
+    try:
+        mine, its = (ranks.get(model.to_single_token(text)) for text in (target, other))
+    except InputError:  # no single token, or no text at all
+        return ""
+    if its is None or (mine is not None and mine < its):
+        return ""
+    space = "without" if target.startswith(" ") else "with"
+    return f"{other!r}, {space} its space, is guess {its}; to follow that token: --target {shlex.quote(other)}"
+
+
+def parse_layers(text: str, n_layers: int) -> list[int]:
+    """Return layers from a list of numbers and ranges.
+
+    Raises:
+        InputError: no number, or no such layer.
+
+    >>> parse_layers("0,4-6", 12)
+    [0, 4, 5, 6]
+    """
+    from models.errors import InputError
+
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise InputError(f"--layers is {text!r}; expected numbers and ranges, such as 0,5 or 8-11")
+        if not int(first) <= int(last or first) < n_layers:
+            raise InputError(f"--layers is {text!r}; this model has layers 0 to {n_layers - 1}")
+        found |= set(range(int(first), int(last or first) + 1))
+    return sorted(found)
 
 
 if __name__ == "__main__":

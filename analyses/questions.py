@@ -71,6 +71,12 @@ def ask(
     return built_in.prompt_batch(model, [built_in.PromptPair(clean, corrupted, answer, wrong)], "a pair of your own")
 
 
+def answers_of(batch: PromptBatch, model: HookedDecoder) -> list[tuple[str, str]]:
+    """Return the answer and the wrong answer of every pair."""
+    pairs = zip(batch.answer, batch.wrong, strict=True)
+    return [(model.to_str_tokens(right[None])[0], model.to_str_tokens(wrong[None])[0]) for right, wrong in pairs]
+
+
 def question_values(batch: PromptBatch, model: HookedDecoder) -> dict[str, Any]:
     """Return the pairs as JSON-able values, but for their tokens, which results have."""
     return {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from interp.plots.style import entitle, model_title, palette, printable, styled_figure
+from interp.plots.style import change_colours, entitle, model_title, printable, sign_colours, styled_figure
 from interp.readout.logit_attribution import LogitAttribution, SourceAttribution
 from models.errors import InputError
 
@@ -35,7 +35,7 @@ def plot_logit_attribution(found: LogitAttribution, *, top: int = 20, dark: bool
     what = "added to the logit difference" if difference else "logits added to"
     with styled_figure(6.0, 0.21 * len(names) + 1.3, dark=dark) as figure:
         ax = figure.subplots()
-        colours = [palette(0) if height >= 0 else palette(1) for height in heights]
+        colours = sign_colours(heights)
         colours[-1] = "0.55"
         ax.barh(range(len(names)), heights, color=colours)
         ax.axvline(0, color="0.55", linewidth=0.8)
@@ -71,7 +71,7 @@ def plot_sources(
     width = max(4.0, min(16.0, 0.3 * len(tokens) + 1.8))
     with styled_figure(width, 0.28 * len(sources) + 1.9, dark=dark) as figure:
         ax = figure.subplots()
-        image = ax.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+        image = ax.imshow(values, cmap=change_colours(dark), vmin=-limit, vmax=limit, aspect="auto")
         ax.set_yticks(range(len(sources)), [f"{one.head} {values[i].sum():+.2f}" for i, one in enumerate(sources)])
         ax.set_xticks(range(len(tokens)), [printable(token) for token in tokens], rotation=90)
         ax.tick_params(length=0)

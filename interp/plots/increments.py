@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from interp.plots.style import entitle, model_title, palette, printable, styled_figure
+from interp.plots.style import entitle, model_title, printable, sign_colours, styled_figure
 from interp.readout.lens_increments import IncrementsResult
 
 
@@ -25,7 +25,7 @@ def plot_increments(result: IncrementsResult, *, top: int = 20, dark: bool = Fal
     towards = "its most raised token" if result.target is None else printable(result.target, longest=40)
     with styled_figure(6.0, 0.21 * len(names) + 1.3, dark=dark) as figure:
         ax = figure.subplots()
-        ax.barh(range(len(names)), heights, color=[palette(0) if height >= 0 else palette(1) for height in heights])
+        ax.barh(range(len(names)), heights, color=sign_colours(heights))
         ax.axvline(0, color="0.55", linewidth=0.8)
         ax.set_yticks(range(len(names)), names)
         ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"added to the logit of {towards}, over the vocabulary's mean")

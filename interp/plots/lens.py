@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from interp.plots.style import model_title, palette, printable, styled_figure, tick_step
+from interp.plots.style import entitle, model_title, palette, printable, styled_figure, tick_step
 from interp.readout.logit_lens import LensResult
 from models.errors import InputError
 
@@ -48,13 +48,14 @@ def plot_lens_grid(
     """
     batch, _ = result.place(batch)
     values = _values(result, measure)[:, batch]
-    columns = np.flatnonzero(result.real[batch])[-MOST:]
+    real = np.flatnonzero(result.real[batch])
+    columns = real[-MOST:]
     n_rows = len(result.rows)
     with styled_figure(max(6.4, len(columns) * CELL[0] + 2.1), n_rows * CELL[1] + 1.5, dark=dark) as figure:
         ax = figure.subplots()
         image = _cells(ax, result, values[:, columns], measure, batch, columns)
         ax.set_aspect("auto")
-        labels = [printable(result.tokens[batch][pos], longest=9) for pos in columns]
+        labels = [f"{pos}\n{printable(result.tokens[batch][pos], longest=9)}" for pos in columns]
         ax.xaxis.set_ticks(range(len(columns)), labels)
         ax.xaxis.tick_top()
         step = tick_step(n_rows, n_rows * CELL[1])
@@ -67,7 +68,8 @@ def plot_lens_grid(
         bar.set_label(_LABELS[measure])
         bar.outline.set_visible(False)
         name = "tuned lens" if result.lens == "tuned" else "logit lens"
-        figure.suptitle(f"{model_title(result.model)}: {name}, the top guess at every depth", x=0.02, ha="left")
+        part = f"; the last {MOST} of {len(real)} tokens" if len(real) > MOST else ""
+        entitle(figure, f"{model_title(result.model)}: {name}, the top guess at every depth{part}")
     return figure
 
 

@@ -10,13 +10,12 @@ from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 from interp.interventions.ablation_result import JointAblation
 from interp.interventions.cell_result import CellResult
-from interp.plots.style import palette, printable, styled_figure, tick_step
+from interp.plots.style import change_colours, printable, sign_colours, styled_figure, tick_step
 from models.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,11 +65,11 @@ def plot_joint_ablation(result: JointAblation, metric: str | None = None, *, dar
     heights = [*result.change(name), result.sum_of_singles(name), result.joint_change(name)]
     with styled_figure(max(4.0, min(14.0, 0.4 * len(names) + 1.2)), 3.2, dark=dark) as figure:
         ax = figure.subplots()
-        colours = [palette(0)] * len(result.parts) + [palette(5), palette(1)]
-        ax.bar(range(len(names)), heights, color=colours)
+        bars = ax.bar(range(len(names)), heights, color=sign_colours(heights))
+        bars[-2].set(alpha=0.5)  # nothing that was run
         ax.axhline(0, color=ax.xaxis.label.get_color(), linewidth=0.8)
         ax.set_xticks(range(len(names)), names, rotation=90)
-        ax.set_ylabel(_said(result, name))
+        ax.set_ylabel(fill(_said(result, name), 24))
         _entitle(figure, result, np.zeros(0, dtype=bool))
     return figure
 
@@ -106,12 +105,19 @@ def _bars(result: CellResult, name: str, change: np.ndarray, certain: np.ndarray
             spread = np.abs(np.stack([change - low, high - change]))
         except InputError:
             spread = None
-        ax.bar(range(len(change)), change, yerr=spread, color=palette(0), ecolor=palette(1), error_kw={"linewidth": 1})
+        ax.bar(
+            range(len(change)),
+            change,
+            yerr=spread,
+            color=sign_colours(change.tolist()),
+            ecolor="0.45",
+            error_kw={"linewidth": 1},
+        )
         ax.axhline(0, color=ax.xaxis.label.get_color(), linewidth=0.8)
         for cell in np.flatnonzero(certain):
-            ax.plot(cell, change[cell], ".", color=palette(1), markersize=5)
+            ax.plot(cell, change[cell], ".", color=ax.xaxis.label.get_color(), markersize=5)
         _ticks(ax, "x", result, result.axes[0], len(change), width)
-        ax.set_ylabel(_said(result, name))
+        ax.set_ylabel(fill(_said(result, name), 24))
         _entitle(figure, result, certain)
     return figure
 
@@ -132,7 +138,7 @@ def _heatmaps(result: CellResult, name: str, change: np.ndarray, certain: np.nda
         for ax in axes.flat[len(grids) :]:
             ax.remove()
         for number, (ax, grid, mark) in enumerate(zip(axes.flat, grids, marks, strict=False)):
-            image = _heatmap(ax, grid, mark, limit, cell, square)
+            image = _heatmap(ax, grid, mark, limit, cell, square, dark)
             for side, axis, count, inches in (("y", -2, n_rows, height), ("x", -1, n_columns, width)):
                 _ticks(ax, side, result, result.axes[axis], count, inches)
             if change.ndim == 3:
@@ -144,9 +150,10 @@ def _heatmaps(result: CellResult, name: str, change: np.ndarray, certain: np.nda
     return figure
 
 
-def _heatmap(ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell: float, square: bool) -> AxesImage:
-    colours = matplotlib.colormaps["RdBu_r"].with_extremes(bad="0.7")
-    image = ax.imshow(np.ma.masked_invalid(grid), cmap=colours, vmin=-limit, vmax=limit)
+def _heatmap(
+    ax: Axes, grid: np.ndarray, certain: np.ndarray, limit: float, cell: float, square: bool, dark: bool
+) -> AxesImage:
+    image = ax.imshow(np.ma.masked_invalid(grid), cmap=change_colours(dark), vmin=-limit, vmax=limit)
     ax.set_aspect("equal" if square else "auto")
     rows, columns = np.nonzero(certain)
     ax.scatter(columns, rows, s=max(1.5, 12 * cell) ** 2, c="black", edgecolors="white", linewidths=0.6)

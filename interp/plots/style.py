@@ -7,7 +7,7 @@ they are made, so a figure is made and drawn once inside ``styled_figure``, and 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from textwrap import fill
 
 import matplotlib
-from matplotlib.colors import to_hex
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, fontManager, get_font
 
@@ -37,6 +37,11 @@ FALLBACKS = (  # asked for what FONT lacks, where they are installed
     "Symbola",
     "Unifont",
 )
+# of changes, from the lowest over 0 to the highest: what lowers is blue, what raises orange, as on pages (colour.js)
+CHANGE = {
+    False: ("#174a8b", "#5b97d3", "#bcd6ee", "#f4f4f2", "#f7cda4", "#dd8436", "#963f06"),
+    True: ("#a9d2fb", "#4e92d2", "#264b70", "#20272f", "#69401c", "#d18137", "#ffd0a0"),
+}
 _SHOWN = {" ": "\u2423", "\n": "\u21b5", "\t": "\u21e5"}
 
 
@@ -58,6 +63,16 @@ def styled_figure(width: float, height: float, *, dark: bool = False) -> Iterato
 def palette(index: int) -> str:
     """Return a colour of the style in force; ``"C1"`` itself would be looked up anew when the figure is saved."""
     return to_hex(f"C{index}")
+
+
+def change_colours(dark: bool = False) -> Colormap:
+    """Return the colours of a grid of changes whose middle is 0; missing cells are grey."""
+    return LinearSegmentedColormap.from_list("change", CHANGE[dark]).with_extremes(bad="0.7" if not dark else "0.4")
+
+
+def sign_colours(values: Sequence[float]) -> list[str]:
+    """Return the colours of bars in the style in force: blue below 0, orange above."""
+    return [palette(1) if value > 0 else palette(0) for value in values]
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from interp.files import encodable, written_whole
-from interp.report.titles import distinguished
+from interp.report.titles import distinguished, neutral
 from interp.report.views import View, view_of
 from interp.results import Result
 from models.errors import InputError
@@ -28,6 +28,7 @@ STYLES = ("style", "print")
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["neutral"] = neutral
     return environment.from_string((ASSETS / "page.html.j2").read_text(encoding="utf-8"))
 
 
@@ -47,6 +48,7 @@ def to_html(
     title: str | None = None,
     command: str | None = None,
     seed: int | None = None,
+    answers: Sequence[tuple[str, str]] = (),
     framed: bool = False,
 ) -> str:
     """Return one self-contained page.
@@ -56,6 +58,7 @@ def to_html(
         title: of the page; by default the first view's, with the model.
         command: that made the results, shown at the bottom.
         seed: of what was drawn, where the results themselves do not say.
+        answers: per prompt of a sweep, the token that should follow and the one that should not.
         framed: made smaller, for a frame in another page.
 
     Raises:
@@ -64,7 +67,7 @@ def to_html(
     shown: list[Any] = list(results) if isinstance(results, Sequence) else [results]
     if not shown:
         raise InputError("there is no result to report; give at least one")
-    views = distinguished([view_of(result, f"pack-{i}") for i, result in enumerate(shown)], shown)
+    views = distinguished([view_of(result, f"pack-{i}", answers) for i, result in enumerate(shown)], shown)
     sources = [getattr(result, "report", result) for result in shown]  # a circuit's report says what it is of
     models = list(dict.fromkeys(str(source.model) for source in sources if hasattr(source, "model")))
     kinds = ", ".join(type(result).__name__ for result in shown)
@@ -89,9 +92,10 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
     seed: int | None = None,
+    answers: Sequence[tuple[str, str]] = (),
 ) -> Path:
     """Write the page of ``to_html`` to ``path``, whole or not at all, and return the path."""
-    html = to_html(results, title=title, command=command, seed=seed)
+    html = to_html(results, title=title, command=command, seed=seed, answers=answers)
     with written_whole(path) as partial:
         partial.write_text(html, encoding="utf-8")
     return Path(path)

@@ -6,7 +6,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,13 @@ from interp.readout.logit_attribution import LogitAttribution
 from interp.readout.logit_lens import LensResult
 from interp.readout.next_token import NextTokenResult
 from interp.report.packing import pack_heads
+from interp.report.titles import whole
 from interp.results import HeadReport, Result
 from interp.statistics import least_p_value
 from interp.weights.circuit_result import InductionCircuit
 from models.errors import InputError
+
+MOST_PROMPTS = 32  # of a sweep that a reader can look at
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,21 @@ def _compact(value: Any) -> Any:
     return value
 
 
-def view_of(result: Result, prefix: str) -> View:
+def view_of(result: Result, prefix: str, answers: Sequence[tuple[str, str]] = ()) -> View:
     """Return the view of a result.
 
     Args:
         result: any result with a view.
         prefix: of element ids, different for every view of a page.
+        answers: per prompt, the token that should follow and the one that should not; a sweep shows them.
 
     Raises:
         InputError: a result of a type that has no view, naming those that have one.
     """
     for kind, make in _VIEWS.items():
         if isinstance(result, kind):
-            return make(result, prefix)
+            view = make(result, prefix)
+            return replace(view, data={**view.data, "answers": answers}) if view.kind == "sweep" else view
     raise InputError(
         f"no report shows a {type(result).__name__}; those with a view are "
         f"{', '.join(kind.__name__ for kind in _VIEWS)}"
@@ -126,7 +132,7 @@ def _lens(result: LensResult, prefix: str) -> View:
 
 def _listed(prompts: Sequence[Sequence[str]], part: slice) -> list[str]:
     """Return a part of every prompt, numbered: beginnings and ends are often the same."""
-    return [f"{number}: {''.join(words)[part]}" for number, words in enumerate(prompts, start=1)]
+    return [f"{number}: {whole(words)[part]}" for number, words in enumerate(prompts, start=1)]
 
 
 def _playground(result: NextTokenResult, prefix: str) -> View:
@@ -161,7 +167,7 @@ def _cells(result: CellResult, prefix: str) -> View:
             "axes": list(result.axes),
             "labels": [list(result.labels(axis)) for axis in result.axes],
             "metrics": {name: _metric(result, name) for name in result.metrics},
-            "prompts": {name: list(side[0]) for name, side in zip(names, sides, strict=True)},
+            "prompts": {name: list(side[:MOST_PROMPTS]) for name, side in zip(names, sides, strict=True)},
             "examples": len(sides[0]) if sides else 0,
         },
         warnings=[
@@ -176,6 +182,8 @@ def _metric(result: CellResult, name: str) -> dict[str, Any]:
     into, n = float(result.into(name).mean()), result.values[name].shape[-1]
     values = {"mean": result.mean(name), "change": result.change(name), "unit": result.units[name], "into": into}
     if isinstance(result, MetricResult):
+        with suppress(InputError):  # where clean and corrupted run hardly differ
+            values["recovered"] = result.recovered(name)
         values["runs"] = {"clean": float(result.clean[name].mean()), "corrupted": float(result.corrupted[name].mean())}
     if isinstance(result, JointAblation):
         values["together"] = {"joint": result.joint_change(name), "sum": result.sum_of_singles(name)}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from analyses.command import run
-from analyses.logit_lens import app
+from analyses.logit_lens import app, better_spaced
 from interp.readout.logit_lens import LensResult, logit_lens
 from interp.readout.tuned_lens import TunedLens
 from models import DecoderConfig, HookedDecoder
+from models.errors import InputError
 from models.loading import load_model, save_native
 from models.text import SymbolTokenizer
 
@@ -138,3 +140,59 @@ def test_smollm2_knows_where_the_tower_is(tmp_path, capsys):
     assert lens.tokens[0][0] == "The"
     assert lens.takeover() == "L28"
     assert "the top guess from L28 on" in capsys.readouterr().out
+
+
+def following(guesses):
+    """A model whose tokens are given words, and its guesses, best first."""
+    words = {text: i for i, text in enumerate(guesses)}
+
+    def to_single_token(text):
+        if text not in words:
+            raise InputError(f"{text!r} is 2 tokens")
+        return words[text]
+
+    return SimpleNamespace(to_single_token=to_single_token), SimpleNamespace(top_tokens=list(range(len(guesses))))
+
+
+@pytest.mark.parametrize(
+    ("guesses", "target", "line"),
+    [
+        (
+            [" Paris", "a", "Paris"],
+            "Paris",
+            "' Paris', with its space, is guess 1; to follow that token: --target ' Paris'",
+        ),
+        (["Paris", "a"], "Paris", ""),  # with its space it is no single token
+        (["Paris", " Paris"], "Paris", ""),
+        (["Paris", " Paris"], " Paris", "'Paris', without its space, is guess 1; to follow that token: --target "),
+        (["Paris"], "Paris", ""),
+    ],
+)
+def test_d10_a_target_whose_spaced_twin_is_guessed_rather_is_told(guesses, target, line):
+    model, found = following(guesses)
+    other = target.strip() if target.startswith(" ") else f"' {target}'"  # as a shell wants it
+    assert better_spaced(model, target, found) == (line and line + other)
+
+
+def test_d11_report_is_accepted_and_a_bos_of_ones_own_is_not_called_prepended(tmp_path, capsys):
+    assert analyse("--out", tmp_path, "--prompt", "<bos>ABCABC", "--report", "--no-attention") == 0
+    assert "(nothing prepended)" in " ".join(capsys.readouterr().out.split())
+    assert analyse("--out", tmp_path, "--prompt", "ABCABC", "--no-attention") == 0
+    assert "'<bos>' prepended" in " ".join(capsys.readouterr().out.split())
+
+
+def test_d14_layers_make_the_page_smaller_and_its_size_is_printed(tmp_path, capsys):
+    sizes = []
+    for flags in ((), ("--layers", "1"), ("--no-attention",)):
+        assert analyse("--out", tmp_path, *flags) == 0
+        size = (tmp_path / "logit_lens.html").stat().st_size
+        assert f"logit_lens.html ({size / 1e6:.1f} MB)" in " ".join(capsys.readouterr().out.split())
+        sizes.append(size)
+    assert sizes[0] > sizes[1] > sizes[2]
+    for layers, line in (
+        ("2", "this model has layers 0 to 1"),
+        ("a-b", "expected numbers and ranges"),
+        ("1-0", "0 to 1"),
+    ):
+        assert analyse("--out", tmp_path, "--layers", layers) == 2
+        assert line in capsys.readouterr().err

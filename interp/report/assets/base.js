@@ -82,7 +82,7 @@ function slider(label, { min, max, step = 1, value, text }, move) {
   }
   range.addEventListener("input", () => set(range.value, true));
   const element = h("label", { class: "field slider" }, h("span", {}, label), range, out);
-  return { element, set: (to) => set(to, false), range };
+  return { element, set: (to) => set(to, false), range, text: () => out.textContent };
 }
 
 /**

@@ -11,12 +11,12 @@ async function unpack(id) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Rows of equal objects as CSV. A text that a spreadsheet would run as a formula gets an apostrophe before it. */
+/** Rows of equal objects as CSV. A text that a spreadsheet would run as a formula gets an apostrophe; a lone sign is none. */
 function toCsv(rows) {
   if (rows.length === 0) return "";
   const quote = (value) => {
     let text = value === null || value === undefined ? "" : String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    if (typeof value === "string" && /^([=+\-@].|[\t\r])/su.test(text)) text = `'${text}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const names = Object.keys(rows[0]);

@@ -68,7 +68,7 @@ views.lens = async (mount, data) => {
   });
 
   // -- one token through the depth -----------------------------------------------------------------------------------
-  const title = h("h3", {}), where = h("p", { class: "where", role: "status" }), guesses = h("ol", { class: "guesses" }), facts = h("dl", { class: "facts" });
+  const title = h("h3", {}), where = h("p", { class: "where answer", role: "status" }), guesses = h("ol", { class: "guesses" }), facts = h("dl", { class: "facts" });
   const through = slider("Depth", { min: 0, max: last, value: row, text: (r) => rows[r] }, (r) => go(r, pos));
   through.element.classList.add("wide");
   const charts = h("div", { class: "charts" });
@@ -96,7 +96,8 @@ views.lens = async (mount, data) => {
     through.set(row);
     title.replaceChildren(h("span", { class: "quiet" }, "Through the depth: "), tokenElement(tokens()[pos]), h("span", { class: "quiet" }, ` position ${pos}`));
     const top = result.top_tokens[row][example][pos], chance = result.top_probabilities[row][example][pos];
-    where.replaceChildren("After ", h("b", {}, depth(row)), ", the stream says ", tokenElement(text(top[0])), ` with ${probability(chance[0])}.`);
+    where.replaceChildren(tokenElement(tokens()[pos]), h("span", { class: "place" }, ` ${pos} `), "After ", h("b", {}, depth(row)), ", the stream says ", tokenElement(text(top[0])), ` with ${probability(chance[0])}`,
+      ...(top.length > 1 ? ["; then ", ...range(Math.min(2, top.length - 1)).flatMap((k) => [k ? ", " : "", tokenElement(text(top[k + 1])), ` ${probability(chance[k + 1])}`])] : []), ".");
     guesses.replaceChildren(...top.map((id, k) => h("li", { class: result.target_tokens && id === result.target_tokens[example] ? "is-target" : null }, tokenElement(text(id)), bar(chance[k]), h("span", { class: "weight" }, probability(chance[k])))));
     const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
     facts.replaceChildren(
@@ -121,25 +122,44 @@ views.lens = async (mount, data) => {
   }
 
   // -- several prompts, long prompts ----------------------------------------------------------------------------------
-  const position = slider("Tokens", { min: 0, max: Math.max(0, real().length - WINDOW), value: 0, text: (at) => `${at} to ${Math.min(at + WINDOW, real().length) - 1} of ${real().length}` }, page);
-  function page(to) {
-    first = to;
-    position.set(first);
-    showGrid();
-    cells.get(`${row} ${pos}`)?.setAttribute("aria-selected", "true");
+  // The grid holds WINDOW tokens and scrolls under its first column; the slider says, and moves, what is in sight.
+  const widths = () => [...grid.querySelectorAll("thead th")].slice(0, 2).map((one) => one.offsetWidth + 1);
+  const inSight = () => { const [corner, one] = widths(); return Math.max(1, Math.round((grid.clientWidth - corner) / one)); };
+  const leftmost = () => first + Math.round(grid.scrollLeft / widths()[1]);
+  const position = slider("Tokens", { min: 0, max: 0, value: 0, text: (at) => (grid.clientWidth ? `${at} to ${Math.min(at + inSight(), real().length) - 1} of ${real().length}` : "") }, page);
+  function tell() {
+    position.range.max = Math.max(0, real().length - inSight());
+    position.set(leftmost());
   }
+  /** Bring a column to the left edge, with as many of its neighbours as the grid holds. */
+  function page(to) {
+    const held = clamp(to - Math.floor((WINDOW - inSight()) / 2), 0, Math.max(0, real().length - WINDOW));
+    if (held !== first) {
+      first = held;
+      showGrid();
+      cells.get(`${row} ${pos}`)?.setAttribute("aria-selected", "true");
+      cells.get(`${row} ${pos}`)?.setAttribute("tabindex", "0");
+    }
+    grid.scrollLeft = (to - first) * widths()[1];
+    tell();
+  }
+  grid.addEventListener("scroll", () => {
+    if (position.element.hidden) return;
+    const end = grid.scrollLeft + grid.clientWidth >= grid.scrollWidth - 1;
+    if ((grid.scrollLeft <= 0 && first > 0) || (end && first + WINDOW < real().length)) page(leftmost()); // on to the neighbours
+    else tell();
+  });
   function start(to) {
     example = to;
     const columns = real();
     pos = columns[columns.length - 1];
     first = Math.max(0, columns.length - WINDOW);
-    position.range.max = first;
     position.element.hidden = first === 0;
-    position.set(first);
     row = last;
     showGrid();
     go(row, pos, true);
     grid.scrollLeft = grid.scrollWidth;
+    tell();
   }
 
   mount.append(takeover,
@@ -147,9 +167,10 @@ views.lens = async (mount, data) => {
       choice("Colour by", Object.entries(METRICS).map(([key, one]) => [key, one.name]), metric, (to) => { metric = to; paint(); }),
       result.tokens.length > 1 ? choice("Prompt", result.tokens.map((_, i) => [i, line(prompts[i])]), 0, (to) => start(Number(to))) : null,
       position.element),
-    grid, scale,
-    h("div", { class: "columns depth" }, h("div", {}, title, through.element, where, guesses, facts), charts));
+    grid, where, scale,
+    h("div", { class: "columns depth" }, h("div", {}, title, through.element, guesses, facts), charts));
   themed(grid, paint);
+  redrawn(grid, () => position.element.hidden || tell());
   start(0);
 
   const csv = () => rows.flatMap((name, r) => result.tokens.flatMap((words, b) => words.map((word, p) => ({

@@ -2,7 +2,7 @@
 
 /**
  * options: rows, columns; colour(r, c) -> [r, g, b] or null for a hatched cell; describe(r, c) -> text or element;
- * rowLabel(r), columnLabel(c); text(r, c) shown where cells are large; picked(r, c) when one is chosen; framed(r, c);
+ * rowLabel(r), columnLabel(c); text(r, c) shown where it fits every cell; picked(r, c) when one is chosen; framed(r, c);
  * dotted(r, c): there is more to see of this cell;
  * cell: the largest side of a cell; square: cells as high as wide; label: what the grid is; start: [r, c] chosen at first.
  */
@@ -13,7 +13,7 @@ function matrix(options) {
   const holder = h("div", { class: "matrix" }, canvas);
   const element = h("div", { class: "matrix-box" }, holder, readout);
   const font = "11px ui-sans-serif, system-ui, sans-serif";
-  let size = { w: 1, h: 1 }, left = 0, top = 0, at = null, ratio = 1, measured = 0;
+  let size = { w: 1, h: 1 }, left = 0, top = 0, at = null, ratio = 1, measured = 0, written = false;
 
   function measure() {
     measured = holder.clientWidth;
@@ -24,6 +24,8 @@ function matrix(options) {
     const available = Math.max(80, holder.clientWidth - left - 1);
     const w = Math.max(least, Math.min(widestCell, available / columns));
     size = { w, h: square ? w : Math.max(14, Math.min(widestCell, options.height ?? 24)) };
+    const texts = options.text && size.w >= 20 && rows * columns <= 4000; // in every cell, or in none: a blank is no number
+    written = texts && range(rows).every((r) => range(columns).every((c) => context.measureText(options.text(r, c)).width <= size.w - 4));
     const across = options.columnLabel ? widest(columns, options.columnLabel) : 0;
     top = options.columnLabel ? (across + 6 <= w ? 18 : Math.ceil(Math.min(90, across) + 8)) : 0;
   }
@@ -38,6 +40,7 @@ function matrix(options) {
     canvas.height = height * ratio;
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
+    canvas.dataset.written = Boolean(written);
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     if (size.w < 3) drawDense(context);
@@ -67,13 +70,13 @@ function matrix(options) {
         }
         context.fillStyle = css(colour);
         context.fillRect(x, y, size.w - gap, size.h - gap);
-        const text = options.text && size.w >= 20 ? options.text(r, c) : "";
+        const text = written ? options.text(r, c) : "";
         if (text) {
           context.fillStyle = inkOn(colour);
           context.font = font;
           context.textAlign = "center";
           context.textBaseline = "middle";
-          if (context.measureText(text).width <= size.w - 4) context.fillText(text, x + (size.w - gap) / 2, y + (size.h - gap) / 2 + 0.5);
+          context.fillText(text, x + (size.w - gap) / 2, y + (size.h - gap) / 2 + 0.5);
         }
         if (options.framed?.(r, c)) {
           context.strokeStyle = token("--warm");
@@ -177,5 +180,5 @@ function matrix(options) {
   holder.addEventListener("scroll", () => requestAnimationFrame(draw));
   if (options.start) choose(...options.start, false);
   redrawn(holder, draw);
-  return { element, draw, choose, cell: () => ({ ...size, left, top }) };
+  return { element, draw, choose, cell: () => ({ ...size, left, top, written }) };
 }

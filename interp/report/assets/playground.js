@@ -61,11 +61,12 @@ views.playground = async (mount, data) => {
     const others = kept.slice(14).reduce((sum, p) => sum + p, 0) + rest;
     if (all > rows.length) rows.push(h("li", { class: "quiet" }, h("span", {}), h("span", {}, `${(all - rows.length).toLocaleString("en")} others`), bar(others / scale, { tone: "faint" }), h("span", { class: "weight" }, others === 0 ? "0" : probability(others)), h("span", {})));
     bars.replaceChildren(...rows);
+    const how = `Temperature ${controls.temperature.text()}, top-k ${controls.topK.text()}, top-p ${controls.topP.text()}: `;
     const shape = temperature === 0 ? "Greedy: always the most likely token." :
       beyond ? `The nucleus reaches beyond the ${n} tokens this page names; all others stay in as one.` :
       rest > 0 ? `All ${all.toLocaleString("en")} tokens may be drawn.` : `${survivors.toLocaleString("en")} of ${all.toLocaleString("en")} tokens may be drawn.`;
     const entropy = -[...kept, rest].reduce((sum, p) => sum + (p > 0 ? p * Math.log(p) : 0), 0);
-    summary.replaceChildren(shape, h("span", { class: "quiet" }, ` Entropy ${rest > 0 ? "at least " : ""}${fixed(entropy, 2)} nats.`));
+    summary.replaceChildren(h("span", { class: "quiet" }, how), shape, h("span", { class: "quiet" }, ` Entropy ${rest > 0 ? "at least " : ""}${fixed(entropy, 2)} nats.`));
     bars.dataset.top = top;
   }
   function draw() {

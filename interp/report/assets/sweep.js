@@ -2,24 +2,25 @@
 
 const CLIP = 80; // tokens of a prompt that are shown
 
-/** Prompts by name, above each other, the tokens in which they differ marked; of long ones the part around these. */
-function promptLines(prompts) {
-  const sides = Object.values(prompts);
+/** One example's prompts by name, the tokens in which they differ marked (of long ones the part around these), and its answers. */
+function promptLines(prompts, example, answers) {
+  const sides = Object.values(prompts).map((all) => all[example]);
   if (sides.length === 0) return null;
   const differs = (i) => sides.some((tokens) => tokens[i] !== sides[0][i]);
   const n = sides[0].length, first = Math.max(0, range(n).findIndex(differs));
   const from = clamp(first - CLIP / 2, 0, Math.max(0, n - CLIP)), to = Math.min(n, from + CLIP);
-  return h("dl", { class: "prompts" }, Object.entries(prompts).flatMap(([name, tokens]) => [h("dt", {}, name),
+  const [right, wrong] = answers[example] ?? [];
+  return h("dl", { class: "prompts" }, Object.keys(prompts).map((name, i) => [name, sides[i]]).flatMap(([name, tokens]) => [h("dt", {}, name),
     h("dd", { class: "prompt" }, from > 0 ? "… " : null, range(to - from).map((i) => {
       const element = tokenElement(tokens[from + i]);
       if (differs(from + i)) element.classList.add("differs");
       return element;
-    }), to < n ? " …" : null)]));
+    }), to < n ? " …" : null)]), right === undefined ? null : [h("dt", {}, "answer"), h("dd", { class: "answers" }, tokenElement(right), h("span", { class: "quiet" }, " rather than "), tokenElement(wrong))]);
 }
 
 views.sweep = async (mount, data) => {
   const { axes, labels, metrics, prompts, examples } = data;
-  const names = Object.keys(metrics), sides = examples === 1 ? Object.values(prompts) : []; // only one prompt's tokens can label positions
+  const names = Object.keys(metrics), sides = Object.values(prompts).map((all) => all[0]); // of a batch the first prompt's tokens label positions
   let metric = names[0], value = "change", order = "place";
   const pair = axes.length === 1 ? [null, 0] : [axes.length - 2, axes.length - 1];
   const holder = h("div", {}), tableBox = h("div", { class: "strongest" }), facts = h("p", { class: "where", role: "status" });
@@ -51,7 +52,7 @@ views.sweep = async (mount, data) => {
     const one = metrics[metric];
     const grid = one[value];
     const nRows = pair[0] === null ? 1 : labels[pair[0]].length, nColumns = labels[pair[1]].length;
-    const base = value === "change" ? 0 : one.into;
+    const base = value === "mean" ? one.into : 0, percent = value === "recovered";
     const at = (r, c) => pick(grid, place(r, c));
     const size = (r, c) => (at(r, c) === null ? -1 : Math.abs(at(r, c) - base));
     const peaks = range(nRows).map((r) => range(nColumns).reduce((best, c) => (size(r, c) > size(r, best) ? c : best), 0)); // each row's strongest column
@@ -68,17 +69,19 @@ views.sweep = async (mount, data) => {
       rowLabel: pair[0] === null ? null : (r) => label(pair[0], lines[r]),
       columnLabel: (c) => label(pair[1], c),
       colour: (r, c) => (at(lines[r], c) === null ? null : rgb("change", share(at(lines[r], c)))),
-      text: (r, c) => (at(lines[r], c) === null ? "" : fixed(at(lines[r], c), places)),
+      text: (r, c) => (at(lines[r], c) === null ? "" : percent ? fixed(100 * at(lines[r], c), 0) : fixed(at(lines[r], c), places)),
       describe: (r, c) => {
         const cell = place(lines[r], c);
         const where = cell.map((i, axis) => `${axes[axis]} ${label(axis, i)}`).join(", ");
         const [mean, change] = [pick(one.mean, cell), pick(one.change, cell)];
         const spread = one.low && mean !== null ? ` (95 % ${signed(pick(one.low, cell), places)} to ${signed(pick(one.high, cell), places)})` : "";
-        return h("span", {}, h("b", {}, where), mean === null ? ": not computed" : `: ${fixed(mean, places)} ${one.unit}, a change of ${signed(change, places)}${spread}`);
+        return h("span", {}, h("b", {}, where), mean === null ? ": not computed" : `: ${fixed(mean, places)} ${one.unit}, a change of ${signed(change, places)}${spread}${one.recovered ? `; ${fixed(100 * pick(one.recovered, cell), 0)} % recovered` : ""}`);
       },
     });
-    const unit = value === "change" ? one.unit : "";
-    holder.replaceChildren(heat.element, legend("change", fixed(base - most, places), fixed(base + most, places), `${value === "change" ? "change" : "mean"}${unit ? `, ${unit}` : ""}`));
+    const end = (x) => (percent ? `${fixed(100 * x, 0)} %` : fixed(x, places));
+    const said = { change: `change${one.unit ? `, ${one.unit}` : ""}`, mean: "mean", recovered: "recovered: 0 % is the corrupted run, 100 % the clean one" }[value];
+    const placed = axes.some((axis) => axis.endsWith("pos")) && examples > 1 && sides.length ? `; tokens are those of the first of ${examples} prompts` : "";
+    holder.replaceChildren(heat.element, legend("change", end(base - most), end(base + most), said + placed));
     facts.replaceChildren("The run that was changed: ", h("b", {}, `${metric} ${fixed(one.into, places)} ${one.unit}`), ".");
     if (one.runs) facts.append(" Untouched runs: ", ...Object.entries(one.runs).flatMap(([name, x], i) => [i ? ", " : "", `${name} `, h("b", {}, fixed(x, places))]), ".");
     if (one.together) facts.append(" All parts together change it by ", h("b", {}, signed(one.together.joint, places)), `; one by one, their changes add up to ${signed(one.together.sum, places)}.`);
@@ -89,6 +92,7 @@ views.sweep = async (mount, data) => {
       ...axes.map((axis, i) => ({ name: axis, title: axis, cell: (cell) => label(i, cell.at[i]), key: (cell) => cell.at[i] })),
       { name: "mean", title: metric, numeric: true, cell: (cell) => fixed(cell.mean, places), key: (cell) => cell.mean },
       { name: "change", title: "change", numeric: true, cell: (cell) => h("span", { class: "withbar" }, bar(cell.change / strongest, { centred: true }), signed(cell.change, places)), key: (cell) => Math.abs(cell.change) },
+      ...(one.recovered ? [{ name: "recovered", title: "recovered", numeric: true, cell: (cell) => `${fixed(100 * pick(one.recovered, cell.at), 0)} %`, key: (cell) => pick(one.recovered, cell.at), note: "the share of the way from the corrupted run to the clean one" }] : []),
       ...(one.low ? [{ name: "interval", title: "95 %", numeric: true, cell: (cell) => `${signed(pick(one.low, cell.at), places)} to ${signed(pick(one.high, cell.at), places)}`, note: "bootstrap interval of this cell’s change over the examples" },
         ...(one.p ? [{ name: "p", title: "p (mean change ≠ 0)", numeric: true, note: "of the mean change over examples being 0: sign flips, corrected over all cells of the grid (max-T)", cell: (cell) => probability(pick(one.p, cell.at)), key: (cell) => pick(one.p, cell.at) }] : [])] : []),
     ], all, { limit: 12, order: "change" }));
@@ -97,11 +101,13 @@ views.sweep = async (mount, data) => {
   const telling = cells(metric).all.find((cell) => Math.abs(cell.change) === cells(metric).strongest);
   if (telling) standing = [...telling.at];
   const further = axes.map((axis, i) => (pair.includes(i) ? null : choice(axis, labels[i].map((_, j) => [j, label(i, j)]), standing[i], (to) => { standing[i] = Number(to); update(); })));
-  const lines = promptLines(prompts);
-  if (lines && examples > 1) mount.append(h("p", { class: "note" }, `The first of ${examples} prompts${Object.keys(prompts).length > 1 ? " that go in pairs" : ""}:`));
-  mount.append(lines ?? "", h("div", { class: "toolbar" },
+  const held = sides.length ? Object.values(prompts)[0].length : 0; // prompts that the page has
+  const box = h("div", {}), showPrompt = (i) => box.replaceChildren(promptLines(prompts, i, data.answers));
+  if (held) showPrompt(0);
+  if (held > 1) mount.append(h("div", { class: "toolbar" }, choice(Object.keys(prompts).length > 1 ? "Pair" : "Prompt", range(held).map((i) => [i, `${i + 1} of ${examples}`]), 0, (to) => showPrompt(Number(to)))));
+  mount.append(box, h("div", { class: "toolbar" },
     names.length > 1 ? choice("Metric", names.map((one) => [one, one]), metric, (to) => { metric = to; update(); }) : null,
-    choice("Show", [["change", "change"], ["mean", "mean"]], value, (to) => { value = to; update(); }),
+    choice("Show", [["change", "change"], ["mean", "mean"], ...(metrics[metric].recovered ? [["recovered", "recovered"]] : [])], value, (to) => { value = to; update(); }),
     axes.length > 1 ? choice("Rows by", [["place", axes[pair[0]]], ["effect", "strongest effect"]], order, (to) => { order = to; update(); }) : null,
     further), facts, holder, tableBox);
   update();

@@ -160,7 +160,7 @@ def following(guesses):
         (
             [" Paris", "a", "Paris"],
             "Paris",
-            "' Paris', with its space, is guess 1; to follow that token: --target ' Paris'",
+            "' Paris', with its space, is guess 1; to follow that token: --target ",
         ),
         (["Paris", "a"], "Paris", ""),  # with its space it is no single token
         (["Paris", " Paris"], "Paris", ""),

@@ -52,7 +52,7 @@ def parts() -> None:
 def cells() -> None:
     rows = cell_table.cell_rows(examples.ablation(), examples.ablation().change())
     rows = [row | {"cell": f"L23H15[{10 + i},10]"} for i, row in enumerate(rows)]
-    cell_table.show_cells(Console(highlight=False), "pattern over layer", "about", rows, 5)
+    cell_table.show_cells(Console(highlight=False), "pattern over layer", "about", rows, 5, 2)
 
 
 def toys() -> None:

@@ -73,7 +73,7 @@ def test_texts_of_prompts_are_no_markup(page):
     kinds = {attributes.get("type") for tag, attributes in elements.elements if tag == "script"}
     assert kinds == {"application/json", "text/plain", None}
     assert sum(tag == "script" and not attributes for tag, attributes in elements.elements) == 1
-    assert "<h1>&lt;b&gt;&amp;</h1>" in page
+    assert "<h1><bdi>&lt;b&gt;&amp;</bdi></h1>" in page
     assert "<i>" not in page
     data = json.loads(elements.scripts["data-0"])
     assert tuple(data["result"]["tokens"][0]) == examples.ODD
@@ -111,7 +111,7 @@ def test_one_result_or_several():
     one = to_html(examples.following())
     assert one == to_html([examples.following()])
     assert "<nav" not in one
-    assert "<h1>Next token: HookedDecoder</h1>" in one
+    assert "<h1><bdi>Next token: HookedDecoder</bdi></h1>" in one
 
 
 def test_the_file_is_written_whole(tmp_path):
@@ -124,7 +124,8 @@ def test_the_file_is_written_whole(tmp_path):
 
 
 def titles(*results) -> list[str]:
-    return re.findall(r"<h2 id=[^>]*>([^<]*)</h2>", to_html(list(results)))
+    found = re.findall(r"<h2 id=[^>]*><bdi>([^<]*)</bdi></h2>", to_html(list(results)))
+    return [title.replace("\u2068", "").replace("\u2069", "") for title in found]  # isolated parts
 
 
 def test_equal_views_say_what_tells_them_apart():
@@ -138,9 +139,9 @@ def test_equal_views_say_what_tells_them_apart():
     assert titles(*long) == ["Next token: …goes on and on, until here", "Next token: …goes on and on, until there"]
     assert titles(lens, lens) == ["Logit lens: 1 of 2", "Logit lens: 2 of 2"]
     html = to_html([lens, replace(lens, model="other")])
-    assert re.findall(r'<a href="(#view-\d)">([^<]*)</a>', html) == [
-        ("#view-0", "Logit lens: HookedDecoder"),
-        ("#view-1", "Logit lens: other"),
+    assert re.findall(r'<a href="(#view-\d)"><bdi>([^<]*)</bdi></a>', html) == [
+        ("#view-0", "Logit lens: \u2068HookedDecoder\u2069"),
+        ("#view-1", "Logit lens: \u2068other\u2069"),
     ]
 
 
@@ -148,7 +149,7 @@ def test_two_models_of_one_name_keep_their_configurations():
     lens = examples.lens()
     html = to_html([lens, replace(lens, config={"n_layers": 77}), examples.following()])
     assert html.count("<details>") == 2
-    assert "Configuration of HookedDecoder (2 of 2)" in html
+    assert "Configuration of <bdi>HookedDecoder (2 of 2)</bdi>" in html
     assert "n_layers=77" in html
     assert "n_layers=2" in html
 
@@ -156,7 +157,7 @@ def test_two_models_of_one_name_keep_their_configurations():
 def test_lone_surrogates_are_shown_as_replaced(tmp_path):
     odd = replace(examples.following(), tokens=("\ud800",) * 11, top_texts=("\udcff",) * 20, model="\udc80")
     html = write_report(odd, tmp_path / "odd.html", title="\ud800x", command="\udcff").read_text(encoding="utf-8")
-    assert "<h1>\ufffdx</h1>" in html
+    assert "<h1><bdi>\ufffdx</bdi></h1>" in html
     assert "<code>\ufffd</code>" in html
     odd = replace(examples.lens(), tokens=(("\ud800",) * 11,))
     assert show(odd, title="\ud800")._repr_html_().encode("utf-8")

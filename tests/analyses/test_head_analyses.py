@@ -135,7 +135,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_and_2(tmp_path):
     process = start(
         "induction.py", "--model", "gpt2", "--out", tmp_path / "out", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path)
     )
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err.count("\n")) == (2, "", 1)
     for way_out in ("folder", ".gguf", "toy", "smollm2"):
         assert way_out in err
@@ -144,7 +144,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_and_2(tmp_path):
 
 def test_piped_output_is_plain_ascii_where_it_must_be(untrained, tmp_path):
     process = start("sinks.py", "--model", untrained, "--out", tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     assert "sink heads: 0 of 4" in out
     assert all(character.isprintable() or character == "\n" for character in out)
@@ -157,11 +157,11 @@ def test_piped_output_is_plain_ascii_where_it_must_be(untrained, tmp_path):
 )
 def test_a_stopped_run_leaves_nothing(stop, code, line, untrained, tmp_path):
     process = start("heads.py", "--model", untrained, "--out", tmp_path / "out")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not list(tmp_path.iterdir()) and time.monotonic() < deadline:  # the temporary folder: the work has begun
         time.sleep(0.01)
     process.send_signal(stop)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err) == (code, "", line)
     assert list(tmp_path.iterdir()) == []
 

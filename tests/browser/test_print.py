@@ -33,7 +33,7 @@ def test_a_dark_page_prints_light_and_is_dark_again(visit, choose):
 def test_everything_lies_on_the_sheet(visit):
     page = visit([make() for make in examples.ALL.values()], 720)
     page.emulate_media(media="print")
-    page.wait_for_timeout(100)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # drawn anew
     width = page.evaluate("document.documentElement.clientWidth")
     outside = page.evaluate(
         """(width) => [...document.querySelectorAll('.word, canvas, svg, table, .bar')].filter((one) =>

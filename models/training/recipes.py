@@ -10,9 +10,12 @@ a prefix would lose column 1.
 longer ones spread it over all heads of layer 0. Positions begin as waves, since a table of noise learns each column by
 itself; and training sees more columns than the toy keeps, since the last ones are met too seldom to close.
 
-``ROTARY``: blocks of the first phase are long. Short ones let another circuit form, as good at the task: layer 0 looks
-3 and 4 tokens back, and layer 1 attends to the column that knows both, 4 after the earlier occurrence. No head then
-looks like an induction head.
+``ROTARY``: blocks of the first phase are long, 8 tokens at least. Short ones let another circuit form, as good at the
+task: layer 0 looks 3 and 4 tokens back, and layer 1 attends to the column that knows both, 4 after the earlier
+occurrence. No head then looks like an induction head.
+
+The last phase's price on writing is concave (``HeadPenalty.power``): a price per unit of norm leaves four to six heads
+of ten with a share of the induction, the root of the norm one to three.
 
 Predictions at the offsets ``HELD_OUT`` never enter the loss, so that accuracy there is generalisation.
 """

@@ -119,13 +119,14 @@ def test_of_two_heads_asked_for_quickly_the_later_is_shown(visit):
     page.evaluate(
         """() => {
         const inflate = window.DecompressionStream; // the first pattern asked for arrives last
-        let first = true;
+        let first = true, arrived;
+        window.late = new Promise((done) => { arrived = done; });
         window.DecompressionStream = class { constructor(kind) {
             const own = new inflate(kind), slow = first; first = false;
             this.writable = own.writable;
             this.readable = slow ? own.readable.pipeThrough(new TransformStream({ async transform(chunk, to) {
                 await new Promise((done) => setTimeout(done, 400)); to.enqueue(chunk); },
-                flush() { setTimeout(() => { window.late = true; }, 100); } })) : own.readable;
+                flush() { setTimeout(arrived, 100); } })) : own.readable;
         } };
         const [layers, heads] = document.querySelectorAll("select");
         for (const [list, to] of LIST) {
@@ -134,7 +135,8 @@ def test_of_two_heads_asked_for_quickly_the_later_is_shown(visit):
         }
     }""".replace("LIST", json.dumps(CHOICES))
     )
-    page.wait_for_function("window.late && document.querySelector('.columns h3').textContent.includes('L1H0')")
+    page.evaluate("window.late")  # a promise: the slow one has arrived, and what followed it is done
+    page.locator(".columns h3", has_text="L1H0").wait_for()
     assert page.locator("[aria-pressed=true]").get_attribute("data-head") == "L1H0"
     assert "L1H0" in page.locator(".columns h3").first.inner_text()
     assert [page.locator("select").nth(i).input_value() for i in range(2)] == ["1", "0"]

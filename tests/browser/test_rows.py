@@ -88,7 +88,7 @@ def test_d15_slider_and_sideways_scroll_agree(visit, width):
         assert slider.get_attribute("aria-valuetext").startswith(f"{slider.input_value()} to ")
     for _ in range(30):  # on to the end: the window goes along
         grid.evaluate(SCROLL)
-    page.wait_for_function("document.querySelector('.lens-grid .word-head:last-child .place').textContent === '99'")
+    page.locator(".lens-grid thead .word-head:last-child .place", has_text="99").wait_for()
     assert abs(grid.evaluate(seen) - int(slider.input_value())) <= 1
 
 

@@ -34,7 +34,7 @@ from interp.prompts import repeated_tokens
 from interp.results import HeadKind, HeadReport
 from interp.sites import Head
 from interp.weights.circuit_result import HeadWeights, InductionCircuit, Link
-from interp.weights.composition import CompositionScores, composition_scores
+from interp.weights.composition import CompositionScores, composition_scores, dimension_null
 from interp.weights.copying import eigenvalue_copying_scores, output_copying_scores
 from interp.weights.head_circuits import reads_normalised
 from interp.weights.links import Pair, Route, link_effects, whole_effects
@@ -114,7 +114,7 @@ def induction_circuit(
             str(head): composition["K"].scores[:, :, head.layer, head.head].double().cpu().numpy() for head in later
         },
         positional=_positional(model, tokens, report),
-        dimension_null=model.cfg.d_model**-0.5,
+        dimension_null=dimension_null(model),
         settings={
             "alpha": alpha,
             "least_share": LEAST_SHARE,

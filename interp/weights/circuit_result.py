@@ -89,7 +89,7 @@ class InductionCircuit(Result):
         composition: ``"L17H3"`` -> K-composition of every head with that induction head, ``[layer, head]``; NaN where
             it does not come earlier.
         positional: ``"L16H0"`` -> pattern by position alone of a previous-token head, ``[query_pos, key_pos]``.
-        dimension_null: 1/sqrt(d_model).
+        dimension_null: of composition scores, 1/sqrt(d_model) or 1/sqrt(d_model - 1).
         settings: how links and weights were measured: ``alpha``, ``least_share``, ``n_sequences`` of the links and
             ``n_sequences_whole``, ``n_rotations``, ``n_tokens_copied``, ``relative`` (offset of rotary QK circuits).
     """

@@ -5,9 +5,13 @@ Written for row vectors, with OV_1 the earlier head's ``[d_model, d_model]`` map
     score = ||OV_1 M||_F / (||OV_1||_F ||M||_F)
     M = QK_2 (Q: the write is read by queries),  QK_2^T (K: by keys),  OV_2 (V: it is moved on)
 
-Two nulls. *Dimension*: the root mean square cosine of two independent random directions, 1/sqrt(d_model). *Rotation*:
-the earlier head's output turned by a random orthogonal matrix, which keeps both spectra; z = (score - its mean) / its
-standard deviation.
+OV_1 (and OV_2 where it is M) stand for what can be read of their writes: a LayerNorm takes the mean, so that what is
+written along (1, ..., 1) counts for nothing, see ``head_circuits.carried``. RMSNorm takes nothing.
+
+Two nulls. *Dimension*: the root mean square cosine of two independent random directions, 1/sqrt(d_model), or
+1/sqrt(d_model - 1) where all that is read has no mean. *Rotation*: the earlier head's output turned by a random
+orthogonal matrix (one that keeps means, there), which keeps both spectra; z = (score - its mean) / its standard
+deviation.
 
 A high score says that the later head could listen, not that it does: with 16 rotations and hundreds of pairs some z are
 large by chance, and heads that share a busy subspace compose without need. Whether a link matters, an ablation says.
@@ -26,7 +30,7 @@ from torch import Tensor
 from interp.decoders import check_parts
 from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
-from interp.weights.head_circuits import ov_circuit, stacked_ov, stacked_qk
+from interp.weights.head_circuits import carried, ov_circuit, reads_normalised, stacked_ov, stacked_qk
 from models.errors import InputError
 from models.protocol import ResumableModel
 
@@ -46,7 +50,7 @@ class CompositionScores:
         scores: ``[layer, head, later_layer, later_head]``, in [0, 1]; NaN where the second is not in a later layer, or
             was not asked for.
         null_mean, null_sd: of the rotation null, the same shape.
-        dimension_null: 1/sqrt(d_model).
+        dimension_null: 1/sqrt(d_model), or 1/sqrt(d_model - 1).
         relative: the offset at which rotary QK circuits were taken, else None.
     """
 
@@ -108,8 +112,9 @@ def composition_scores(
     >>> from models import DecoderConfig, HookedDecoder
     >>> model = HookedDecoder(DecoderConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=10, n_ctx=8))
     >>> found = composition_scores(model, "K", later=["L1H0"])
-    >>> found.dimension_null, 0.05 < found.scores[0, 2, 1, 0].item() < 0.25, found.scores[1, 2, 1, 0].isnan().item()
-    (0.125, True, True)
+    >>> null = round(found.dimension_null, 3)
+    >>> null, 0.05 < found.scores[0, 2, 1, 0].item() < 0.25, found.scores[1, 2, 1, 0].isnan().item()
+    (0.126, True, True)
     """
     check_parts(model)
     if kind not in get_args(Kind):
@@ -126,29 +131,44 @@ def composition_scores(
         relative = 1
 
     earlier = stacked_ov(model)
-    reads = earlier if kind == "V" else stacked_qk(model, relative=relative)
+    if kind == "V":
+        moved = [carried(model, B, layer, layer + 1) for layer, B in enumerate(earlier.B)]
+        reads = FactoredMatrix(earlier.A, torch.stack(moved))
+    else:
+        reads = stacked_qk(model, relative=relative)
     reads = FactoredMatrix(reads.A[layers, heads], reads.B[layers, heads])
     reads = reads.T if kind == "K" else reads
     # ||A_1 B_1 A_2 B_2|| = ||R_1 B_1 A_2 R_2^T|| with A_1 = Q_1 R_1 and B_2^T = Q_2 R_2, for Q_1 and Q_2 keep norms
     rows = torch.linalg.qr(earlier.A).R @ earlier.B
     columns = reads.A @ torch.linalg.qr(reads.B.mT).R.mT
-    turns = _rotations(model.cfg.d_model, n_rotations, seed, like=columns)
-    nulls = torch.stack([_scores(rows, turn @ columns) for turn in turns])
-
-    def full(pairs: Float[Tensor, "layer head later"]) -> Float[Tensor, "layer head later_layer later_head"]:
-        grid = pairs.new_full((n_layers, n_heads, n_layers, n_heads), torch.nan)
-        for i, head in enumerate(chosen):
-            grid[: head.layer, :, head.layer, head.head] = pairs[: head.layer, :, i]
-        return grid
-
+    meanless = _read_without_mean(model)
+    turns = _rotations(model.cfg.d_model, n_rotations, seed, like=columns, keep_means=meanless)
+    grids = [columns.new_full((n_layers, n_heads, n_layers, n_heads), torch.nan) for _ in range(3)]
+    for layer in range(1, n_layers):
+        rows[:layer] = carried(model, rows[:layer], layer - 1, layer)
+        here = [i for i, head in enumerate(chosen) if head.layer == layer]
+        if here:
+            nulls = torch.stack([_scores(rows[:layer], turn @ columns[here]) for turn in turns])
+            found = (_scores(rows[:layer], columns[here]), nulls.mean(0), nulls.std(0))
+            for grid, pairs in zip(grids, found, strict=True):
+                grid[:layer, :, layer, [chosen[i].head for i in here]] = pairs
     return CompositionScores(
         kind=kind,
-        scores=full(_scores(rows, columns)),
-        null_mean=full(nulls.mean(0)),
-        null_sd=full(nulls.std(0)),
-        dimension_null=model.cfg.d_model**-0.5,
+        scores=grids[0],
+        null_mean=grids[1],
+        null_sd=grids[2],
+        dimension_null=dimension_null(model),
         relative=relative,
     )
+
+
+def dimension_null(model: ResumableModel) -> float:
+    """Return the root mean square cosine of two random directions, of those that readers can tell apart."""
+    return (model.cfg.d_model - _read_without_mean(model)) ** -0.5
+
+
+def _read_without_mean(model: ResumableModel) -> bool:
+    return reads_normalised(model) and model.ln_final.centred
 
 
 def _scores(
@@ -160,18 +180,26 @@ def _scores(
     return (products / lengths).unflatten(0, rows.shape[:2])
 
 
-def _rotations(d_model: int, n: int, seed: int, like: Tensor) -> list[Float[Tensor, "d_model d_model"]]:
-    """Draw orthogonal matrices uniformly: QR of normal ones, with the signs of R's diagonal (Mezzadri 2007)."""
+def _rotations(
+    d_model: int, n: int, seed: int, like: Tensor, *, keep_means: bool
+) -> list[Float[Tensor, "d_model d_model"]]:
+    """Draw orthogonal matrices uniformly: QR of normal ones, with the signs of R's diagonal (Mezzadri 2007).
+
+    With ``keep_means``, among those that turn only what is orthogonal to (1, ..., 1).
+    """
     generator = torch.Generator().manual_seed(seed)
+    basis = torch.eye(d_model)
+    if keep_means:
+        basis = torch.linalg.qr(torch.cat([torch.ones(d_model, 1), basis[:, 1:]], dim=1)).Q[:, 1:]
     rotations = []
     for _ in range(n):
-        q, r = torch.linalg.qr(torch.randn(d_model, d_model, generator=generator))
-        rotations.append((q * r.diagonal().sign()).to(like))
+        q, r = torch.linalg.qr(torch.randn(2 * [basis.shape[1]], generator=generator))
+        rotations.append((basis @ (q * r.diagonal().sign()) @ basis.T).to(like))
     return rotations
 
 
 def virtual_head(model: ResumableModel, earlier: HeadName, later: HeadName) -> FactoredMatrix:
-    """Return OV_1 OV_2, what the later head moves of what the earlier one wrote.
+    """Return OV_1 OV_2, what the later head moves of what the earlier one wrote: of both writes what can be read.
 
     Raises:
         InputError: a head out of range, or the first not in an earlier layer than the second.
@@ -179,4 +207,6 @@ def virtual_head(model: ResumableModel, earlier: HeadName, later: HeadName) -> F
     first, second = parse_head(earlier, model.cfg), parse_head(later, model.cfg)
     if first.layer >= second.layer:
         raise InputError(f"{first} does not write before {second} reads; name the earlier head first")
-    return ov_circuit(model, *first).matrix @ ov_circuit(model, *second).matrix
+    wrote, moves = (ov_circuit(model, *head).matrix for head in (first, second))
+    read = FactoredMatrix(wrote.A, carried(model, wrote.B, first.layer, second.layer))
+    return read @ FactoredMatrix(moves.A, carried(model, moves.B, second.layer, second.layer + 1))

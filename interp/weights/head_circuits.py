@@ -165,6 +165,35 @@ def reads_normalised(model: ResumableModel) -> bool:
     return model.cfg.norm != "none" and model.cfg.norm_position == "pre"
 
 
+def carried(
+    model: ResumableModel, writes: Float[Tensor, "*any d_model"], layer: int, to: int, *, of_mlp: bool = False
+) -> Float[Tensor, "*any d_model"]:
+    """Return what has become of writes when layer ``to`` reads them: as much of them as that can see.
+
+    A LayerNorm takes the mean, so that whatever is written along (1, ..., 1) reaches no reader. Post-norm, every norm
+    on the way does so and then gives its gain; what they divide by is one factor, and is left out.
+
+    Args:
+        writes: of the attention of ``layer``.
+        to: a later layer; their number stands for the unembedding.
+        of_mlp: they are the MLP's instead.
+    """
+    if reads_normalised(model):
+        return _without_mean(writes) if model.ln_final.centred else writes
+    if model.cfg.norm == "none":
+        return writes
+    for at in range(layer, to):
+        block = model.blocks[at]
+        norms = [block.ln1] if model.cfg.attn_only else [block.ln1, block.ln2]
+        for norm in norms[1:] if of_mlp and at == layer else norms:
+            writes = (_without_mean(writes) if norm.centred else writes) * at_least_float32(norm.w)
+    return writes
+
+
+def _without_mean(writes: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
+    return writes - writes.mean(-1, keepdim=True)
+
+
 def stacked_qk(model: ResumableModel, *, relative: int | None = None) -> FactoredMatrix:
     """Return every head's QK matrix, ``[layer, head, d_model, d_model]``, as factors. Raises as ``qk_circuit``."""
     check_parts(model)

@@ -21,7 +21,7 @@ from interp.checks import Followed
 from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.readout.logit_attribution import logit_attribution
-from interp.weights.head_circuits import reads_normalised
+from interp.weights.head_circuits import carried, reads_normalised
 from interp.weights.token_circuits import final_directions, top_texts, vocabulary_chunks
 from models.errors import InputError
 from models.protocol import ResumableModel
@@ -41,7 +41,7 @@ class Memory:
         key_tokens: the tokens whose embeddings, as the MLP would read them alone, lie most along the key, with dot
             products (pre-activations without the bias).
         value_tokens, suppressed_tokens: the tokens whose logits the value raises, and lowers, most; per unit of
-            activation, before the final norm divides.
+            activation, before norms divide.
     """
 
     layer: int
@@ -121,6 +121,7 @@ def memories(model: ResumableModel, layer: int, neurons: Sequence[int], *, n_tok
     index = torch.tensor(list(neurons), device=model.device)
     W_key = block.mlp.W_in if block.mlp.gate is None else block.mlp.W_gate
     keys, values = at_least_float32(W_key[:, index]), at_least_float32(block.mlp.W_out[index])
+    values = carried(model, values, layer, len(model.blocks), of_mlp=True)
     by_key, by_value = [], []
     for tokens in vocabulary_chunks(model):
         vectors = model.embed(tokens)

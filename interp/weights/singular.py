@@ -2,8 +2,9 @@
 
     OV = sum_i s_i u_i v_i^T,     s_1 >= s_2 >= ...
 
-Reading along u_i writes s_i v_i. The sign of a pair (u_i, v_i) is arbitrary, but shared: tokens at the negative ends
-belong together as those at the positive ends do.
+Reading along u_i writes s_i v_i: of what the head writes, that which can be read, without the mean where norms take it.
+The sign of a pair (u_i, v_i) is arbitrary, but shared: tokens at the negative ends belong together as those at the
+positive ends do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from interp.precision import at_least_float32
-from interp.weights.head_circuits import ov_circuit
+from interp.weights.factored import FactoredMatrix
+from interp.weights.head_circuits import carried, ov_circuit
 from interp.weights.token_circuits import final_directions, top_texts, vocabulary_chunks
 from models.errors import InputError
 from models.protocol import ResumableModel
@@ -52,7 +54,8 @@ def singular_directions(
     """
     if n_directions < 1 or n_tokens < 1:
         raise InputError(f"got n_directions {n_directions} and n_tokens {n_tokens}; expected 1 or more of each")
-    u, s, v = ov_circuit(model, layer, head).matrix.svd()
+    ov = ov_circuit(model, layer, head).matrix
+    u, s, v = FactoredMatrix(ov.A, carried(model, ov.B, layer, len(model.blocks))).svd()
     u, s, v = u[:, :n_directions], s[:n_directions], v[:, :n_directions]
     chunks = list(vocabulary_chunks(model))
     reads = torch.cat([at_least_float32(model.W_E[tokens]) @ u for tokens in chunks])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.decoders import check_parts
 from interp.precision import at_least_float32
-from interp.weights.head_circuits import ov_circuit, qk_circuit, reads_normalised
+from interp.weights.head_circuits import carried, ov_circuit, qk_circuit, reads_normalised
 from models.protocol import ResumableModel
 
 CHUNK = 4096  # rows of the vocabulary at a time: the tables are never copied whole
@@ -29,7 +29,7 @@ class TokenCircuit:
         rows: OV: attended tokens; QK: queries.
         columns: OV: output tokens; QK: keys.
         row_texts, column_texts: the same as text.
-        values: ``[row, column]``; OV: logits, before the final norm divides; QK: attention scores.
+        values: ``[row, column]``; OV: logits, before norms divide; QK: attention scores.
     """
 
     rows: Int[Tensor, "row"]
@@ -63,11 +63,12 @@ def full_ov_circuit(
         outputs: output tokens, by default the same.
 
     Returns:
-        Logits before the final norm divides by its scale. Memory: len(tokens) x (len(outputs) + d_model).
+        Logits before the norms on the way divide by their scales. Memory: len(tokens) x (len(outputs) + d_model).
     """
     tokens = tokens.to(model.device)
     outputs = tokens if outputs is None else outputs.to(model.device)
     written = ov_circuit(model, layer, head).write(normalised_embeddings(model, layer, tokens))
+    written = carried(model, written, layer, len(model.blocks))
     return _token_circuit(model, tokens, outputs, written @ final_directions(model, outputs).T)
 
 

@@ -10,13 +10,14 @@ from interp.weights import composition_scores, ov_circuit, qk_circuit, virtual_h
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
 from tests.configurations import CONFIGS, random_model
+from tests.oracles.carrying import path
 
 
 def dense_score(model, kind, earlier, later, relative):
     """Return the score by its definition, from matrices written out."""
-    ov = ov_circuit(model, *earlier).matrix.dense()
+    ov = ov_circuit(model, *earlier).matrix.dense() @ path(model, earlier[0], later[0])
     if kind == "V":
-        read = ov_circuit(model, *later).matrix.dense()
+        read = ov_circuit(model, *later).matrix.dense() @ path(model, later[0], later[0] + 1)
     else:
         read = qk_circuit(model, *later, relative=relative).matrix.dense()
         read = read.T if kind == "K" else read
@@ -57,10 +58,10 @@ def test_a_write_by_hand_reaches_what_the_kind_says(kind):
 def test_nulls_on_random_weights():
     cfg = DecoderConfig(n_layers=3, d_model=64, n_heads=4, d_vocab=10, n_ctx=8)
     found = composition_scores(HookedDecoder(cfg, seed=3), "K", n_rotations=16)
-    assert found.dimension_null == 0.125
+    assert found.dimension_null == 63**-0.5  # of 64 directions a LayerNorm takes one
     real = found.scores.isfinite()
-    assert found.scores[real].mean().item() == pytest.approx(0.125, rel=0.1)
-    assert found.null_mean[real].mean().item() == pytest.approx(0.125, rel=0.1)
+    assert found.scores[real].mean().item() == pytest.approx(63**-0.5, rel=0.1)
+    assert found.null_mean[real].mean().item() == pytest.approx(63**-0.5, rel=0.1)
     assert found.z[real].mean().abs() < 0.6
     assert found.z[real].abs().max() < 8
 
@@ -122,7 +123,8 @@ def test_half_precision(dtype):
 def test_a_virtual_head_is_one_after_the_other():
     model = random_model(CONFIGS["reglu-gqa"])
     virtual = virtual_head(model, "L0H1", Head(1, 2))
-    expected = ov_circuit(model, 0, 1).matrix.dense() @ ov_circuit(model, 1, 2).matrix.dense()
+    wrote = ov_circuit(model, 0, 1).matrix.dense() @ path(model, 0, 1)
+    expected = wrote @ ov_circuit(model, 1, 2).matrix.dense() @ path(model, 1, 2)
     torch.testing.assert_close(virtual.dense(), expected)
     assert virtual.rank == model.cfg.d_head
     with pytest.raises(InputError, match="L1H0 does not write before L1H2 reads; name the earlier head first"):

@@ -10,6 +10,7 @@ from interp.weights.token_circuits import final_directions
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
 from tests.configurations import CONFIGS, random_model
+from tests.oracles.carrying import path
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -21,8 +22,9 @@ def test_eigenvalues_are_those_of_the_whole_vocabularys_matrix(name, monkeypatch
     assert scores.shape == (model.cfg.n_layers, model.cfg.n_heads)
     for layer in range(model.cfg.n_layers):
         for head in range(model.cfg.n_heads):
-            ov = ov_circuit(model, layer, head).matrix.dense()
-            values = torch.linalg.eigvals(model.W_E @ ov @ final_directions(model, every).T)
+            ov = ov_circuit(model, layer, head).matrix.dense() @ path(model, layer, model.cfg.n_layers)
+            directions = final_directions(model, every)
+            values = torch.linalg.eigvals(model.W_E @ ov @ (directions - directions.mean(0)).T)
             expected = values.sum().real / values.abs().sum()
             torch.testing.assert_close(scores[layer, head], expected.detach(), rtol=1e-5, atol=1e-5)
 
@@ -34,7 +36,8 @@ def test_shares_are_those_of_the_token_circuit(name):
     scores = output_copying_scores(model, n_tokens=11)
     for layer in range(model.cfg.n_layers):
         for head in range(model.cfg.n_heads):
-            logits = full_ov_circuit(model, layer, head, every).values
+            bias = ov_circuit(model, layer, head).bias @ path(model, layer, model.cfg.n_layers)
+            logits = full_ov_circuit(model, layer, head, every).values - bias @ final_directions(model, every).T
             shares = []
             for i, row in enumerate(logits):
                 raised = (row - row.mean()).clamp(min=0)

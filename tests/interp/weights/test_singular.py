@@ -9,13 +9,14 @@ from interp.weights import ov_circuit, singular_directions
 from interp.weights.token_circuits import final_directions
 from models.errors import InputError
 from tests.configurations import CONFIGS, random_model
+from tests.oracles.carrying import path
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "transformer-2017", "no-norm"])
 def test_directions_are_those_of_the_dense_matrix(name, monkeypatch):
     monkeypatch.setattr("interp.weights.token_circuits.CHUNK", 4)
     model = random_model(CONFIGS[name])
-    u, s, vh = torch.linalg.svd(ov_circuit(model, 1, 1).matrix.dense())
+    u, s, vh = torch.linalg.svd(ov_circuit(model, 1, 1).matrix.dense() @ path(model, 1, 2))
     found = singular_directions(model, 1, 1, n_directions=3, n_tokens=11)
     assert [one.value for one in found] == pytest.approx(s[:3].tolist())
     for i, one in enumerate(found):

@@ -16,8 +16,8 @@ WITHOUT_POSITIONS = ["llama", "llama-tied", "qwen2", "gptj", "no-positions", "at
 SAMPLE = torch.tensor([3, 1, 7])
 
 
-@pytest.mark.parametrize("name", [name for name in WITHOUT_POSITIONS if "post" not in name])
-def test_ov_is_the_attribution_of_one_token_before_the_final_norm_divides(name):
+@pytest.mark.parametrize("name", WITHOUT_POSITIONS)
+def test_ov_is_the_attribution_of_one_token_before_norms_divide(name):
     model = random_model(CONFIGS[name])
     outputs = torch.tensor([0, 5])
     circuit = full_ov_circuit(model, 0, 1, SAMPLE, outputs)
@@ -25,7 +25,10 @@ def test_ov_is_the_attribution_of_one_token_before_the_final_norm_divides(name):
     for i, token in enumerate(SAMPLE.tolist()):
         tokens = torch.tensor([[token]])
         _, cache = model.run_with_cache(tokens)
-        scale = cache["ln_final.hook_scale"][0, 0, 0] if model.cfg.norm != "none" else 1
+        scales = ["ln_final.hook_scale"] if model.cfg.norm_position == "pre" and model.cfg.norm != "none" else []
+        if model.cfg.norm_position == "post":
+            scales = [name for name in model.hook_names() if name.endswith("hook_scale")]
+        scale = torch.stack([torch.ones(()), *(cache[name][0, 0, 0] for name in scales)]).prod()
         for j, output in enumerate(outputs.tolist()):
             found = logit_attribution(model, tokens, output)
             expected = found.values[found.labels.index("L0H1"), 0] * scale

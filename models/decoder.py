@@ -76,6 +76,7 @@ class HookedDecoder(HookedModule, TextInterface):
         if cfg.positions == "rotary":
             self.rotary_frequencies = frequencies(cfg)  # no buffer: a cast of the model must not round the angles
         self._name_hook_points()
+        self.register_load_state_dict_pre_hook(_check_tie)
         if self.embed.W_E.device.type != "meta":
             initialise(self, cfg, 2 * cfg.n_layers, torch.Generator().manual_seed(seed))
 
@@ -298,6 +299,18 @@ class HookedDecoder(HookedModule, TextInterface):
     @property
     def b_out(self) -> Float[Tensor, "layer d_model"]:
         return self._stacked_bias("mlp", "out", self.cfg.d_model)
+
+
+def _check_tie(model: HookedDecoder, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    """Refuse two different matrices for the one that a tied model has; ``assign=True`` gives it both, and unties it."""
+    names = (f"{prefix}embed.W_E", f"{prefix}unembed.weight")
+    if not model.cfg.tied or metadata.get("assign_to_params_buffers") or not all(name in state for name in names):
+        return
+    if not torch.equal(*(state[name] for name in names)):
+        raise ConfigError(
+            "this model is tied, and the state has one matrix for the embedding and another for the unembedding, of "
+            "which one would be lost: load it into a model with tied=False, or with assign=True"
+        )
 
 
 know(HookedDecoder)

@@ -26,7 +26,9 @@ def state_of(model: HookedDecoder) -> tuple[DecoderConfig, dict[str, Tensor]]:
     if cfg.tied and not _equal(state["unembed.weight"], state["embed.W_E"]):
         cfg = cfg.replace(tied=False)
     with torch.device("meta"):
-        built = HookedDecoder(cfg).state_dict()
+        copy = HookedDecoder(cfg)
+    _check_settings(model, copy)
+    built = copy.state_dict()
     for name in sorted(built.keys() | state.keys()):
         expected, got = (tuple(side[name].shape) if name in side else "nothing" for side in (built, state))
         if expected != got:
@@ -39,6 +41,24 @@ def state_of(model: HookedDecoder) -> tuple[DecoderConfig, dict[str, Tensor]]:
     elif model.unembed.weight is model.embed.W_E:  # tied by hand: a file holds no tensor under two names
         state["unembed.weight"] = state["unembed.weight"].clone()
     return cfg, state
+
+
+def _check_settings(model: HookedDecoder, built: HookedDecoder) -> None:
+    """Raise ConfigError where a number or a function of a part is another than the configuration gives it."""
+    parts = dict(model.named_modules())
+    for name, part in built.named_modules():
+        for key, expected in vars(part).items():
+            if key.startswith("_") or key in ("training", "name") or name not in parts:
+                continue
+            if isinstance(expected, (bool, int, float, str)) or callable(expected):
+                got = getattr(parts[name], key)
+                if got != expected:
+                    raise ConfigError(
+                        f"{name}.{key} is {got}, but the configuration gives {expected}, and a copy would have that; "
+                        "make a model of the configuration that is meant"
+                    )
+    if model.cfg.positions == "rotary" and not torch.equal(model.rotary_frequencies, built.rotary_frequencies):
+        raise ConfigError("rotary_frequencies are not those of the configuration, and a copy would have those")
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -99,5 +99,5 @@ def test_tensors_that_do_not_fit_the_config_are_named(tmp_path):
     with pytest.raises(CheckpointMismatch, match=r"pos_embed\.W_pos.*missing.*mlp\.gate\.weight"):
         load_native(path)
     model.cfg = CONFIGS["rotary"]
-    with pytest.raises(ConfigError, match="but the configuration builds"):
+    with pytest.raises(ConfigError, match="but the configuration gives"):
         save_native(model, path, {})

@@ -106,3 +106,39 @@ def test_a5_weights_that_a_copy_would_lose_are_refused(way, tmp_path):
     with pytest.raises(ConfigError, match=r"blocks\.0\.attn\.q\.bias is nothing, but the configuration builds \(8,\)"):
         way(plain, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[3]], ids=["native", "hugging-face", "fold"])
+def test_a5_settings_that_a_copy_would_lose_are_refused(way, tmp_path):
+    model = random_model(TIED, dtype=torch.float32)
+    model.blocks[0].attn.scale = 1.0
+    with pytest.raises(ConfigError, match=r"blocks\.0\.attn\.scale is 1\.0, but the configuration gives 0\.5"):
+        way(model, tmp_path)
+    model.blocks[0].attn.scale = 0.5
+    model.blocks[0].mlp.act = torch.tanh
+    with pytest.raises(ConfigError, match=r"blocks\.0\.mlp\.act is "):
+        way(model, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a5_rotary_frequencies_that_a_copy_would_lose_are_refused(tmp_path):
+    model = HookedDecoder(DecoderConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=11, n_ctx=8, positions="rotary"))
+    save_native(model, tmp_path / "kept.safetensors", {})
+    model.rotary_frequencies = 2 * model.rotary_frequencies
+    with pytest.raises(ConfigError, match="rotary_frequencies are not those of the configuration"):
+        save_native(model, tmp_path / "lost.safetensors", {})
+
+
+def test_a5_two_matrices_for_a_tied_models_one_are_refused():
+    model = random_model(TIED, dtype=torch.float32)
+    before = model(TOKENS)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    state["unembed.weight"] = state["unembed.weight"] + 1
+    with pytest.raises(ConfigError, match="one matrix for the embedding and another for the unembedding"):
+        model.load_state_dict(state)
+    torch.testing.assert_close(model(TOKENS), before, rtol=0, atol=0)
+    untied = HookedDecoder(TIED.replace(tied=False))
+    untied.load_state_dict(state)
+    model.load_state_dict(state, assign=True)
+    torch.testing.assert_close(model(TOKENS), untied(TOKENS))

@@ -60,7 +60,7 @@ def show(circuit: InductionCircuit, top: int, n_parameters: int, precision: str)
     for line in _told(circuit):
         say(console, "circuit", line, "green")
     for causal in report.causal:
-        p = f" (p {causal.p_value:.3g})" if causal.null_effects else ""
+        p = f" (p {causal.p_value:.3g}, least {causal.least_p:.3g})" if causal.null_effects else ""
         say(console, "causal", f"{causal.effect:+.2f} {causal.unit}{p}: {causal.description}", "cyan")
     if circuit.weights:
         console.print()

@@ -4,22 +4,26 @@ One object, strict JSON (no NaN), the same bytes for the same command. ``HeadRep
 
 ===================  ===================================================================================
 ``result``           ``"HeadReport"``
-``schema_version``   1; a change that breaks readers raises it
+``schema_version``   2; a change that breaks readers raises it
 ``analysis``         ``induction``, ``previous_token``, ``sinks`` or ``heads``
 ``command``          the command that gives this record again
 ``model``            as given to ``--model``
 ``kinds``            the kinds of head looked for
 ``seed``             of sequences, bootstrap and random sets
 ``heads``            every head of the model once per kind: ``kind``, ``layer``, ``head``, ``score``,
-                     ``interval`` [low, high] of 95 %, ``null`` (the score to expect of other heads),
-                     ``p_value`` (corrected over all heads), ``confounds`` (the other kinds' scores),
-                     ``effect`` (in the unit of ``causal``, or null where not measured), ``verdict``
-``causal``           per kind with heads found: ``heads`` (names), ``description``, ``effect``, ``unit``,
-                     ``null_effects`` (of random sets of as many heads), ``p_value``, ``details``
+                     ``interval`` [low, high] of 95 %, ``null`` (what confounds give), ``bar`` (to be above),
+                     ``p_value`` (of score > bar, corrected over all heads), ``pattern`` (yes, borderline, no),
+                     ``by_third`` (the score in each third of the tokens), ``confounds`` (the other kinds' scores),
+                     ``details`` (description), ``effect`` and ``effect_interval`` (in the unit of ``causal``, or null
+                     where not measured), ``confirmed`` (alone, jointly, no, no fair comparison, not measured)
+``causal``           per kind with heads found: ``heads`` (names), ``description``, ``effect``, ``interval``, ``unit``,
+                     ``share`` (of what there is to lose), ``null_effects`` (of fair sets), ``comparison`` (what they
+                     are), ``p_value``, ``least_p``, ``confirmed``, ``details``
 ``published``        heads of the literature beside those found, for GPT-2 small; else null
 ``config``           of the model
 ``versions``         of what computed this
 ``settings``         how it was measured, and what was prepended to the tokens
+``sink_share``       share of heads that are sinks, on ``random`` tokens and on ``text``
 ``tokens_shown``     the sequence that ``patterns`` belong to, one string per position
 ``token_loss``       nats, mean over sequences; entry i is the prediction of token i + 1
 ``token_loss_ablated``  the same without the induction heads, or null

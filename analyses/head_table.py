@@ -23,11 +23,14 @@ LOOKS = {
 }
 SHORT = {"previous_token": "previous", "duplicate_token": "duplicate"}
 COLUMNS = (
-    "null: score to expect of other heads; p: corrected over all heads; effect: of this head alone, in the unit "
-    "of the causal line; also: the head's highest score of another kind"
+    "pattern: is the score above its bar (the kind's least score, and twice what confounds give), p corrected over all "
+    "heads; effect: of this head alone, with its 95 % interval, in the unit of the causal line; confirmed: alone, "
+    "jointly with others of its kind, or not; also: the head's highest score of another kind, or how a sink rests"
 )
-SPARE = ("also", "null", "95 %", "p", "effect")  # columns that a narrow window does without, the first to go first
-BAR = 8
+# columns that a narrow window does without, the first to go first
+SPARE = ("also", "bar", "95 %", "p (> bar)", "effect, 95 %")
+BAR = 6
+CONFIRMED = {"no fair comparison": "no fair set", "not measured": ""}
 NAMED = 20  # found heads to name beyond the table
 WORTH_A_MENTION = 0.1
 
@@ -59,7 +62,9 @@ def _show_model(console: Console, report: HeadReport, n_parameters: int, precisi
     say(console, "model", model_line(report.model, report.config, n_parameters, precision), "cyan")
     length, bos = settings["length"], settings["prepended_bos"]
     first = f"{report.tokens_shown[0]!r} (prepended), " if bos else "nothing prepended, "
-    first = f"{first}{length} distinct random tokens, the same {length} again; "
+    lengths = settings["lengths"]
+    block = f"{length}" if min(lengths) == length else f"{min(lengths)} to {length}"
+    first = f"{first}{block} distinct random tokens, and the same again; "
     shown = " ".join(visible(token) for token in report.tokens_shown[: 6 + bos])
     say(console, "tokens", f"{first}{settings['n_sequences']} sequences, seed {report.seed}", "cyan")
     say(console, "", f"the first begins {shown} …", "cyan")
@@ -67,79 +72,112 @@ def _show_model(console: Console, report: HeadReport, n_parameters: int, precisi
 
 def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> None:
     found, ranked = report.found(kind), report.of_kind(kind)
-    label = kind.replace("_", "-")
+    label, confirmed = kind.replace("_", "-"), len(report.confirmed(kind))
     console.print()
-    console.print(
-        Text.assemble(
-            (f"{label} heads: {len(found)} of {len(ranked)}", "bold green" if found else "bold yellow"),
-            (f"  {LOOKS[kind]}", "dim"),
-        )
-    )
+    heading = f"{label} heads: {len(found)} of {len(ranked)}" + (f", {confirmed} confirmed" if found else "")
+    console.print(Text(heading, style="bold green" if confirmed else "bold yellow"))
+    say(console, "", LOOKS[kind], "dim")
     causal = next((evidence for evidence in report.causal if evidence.kind == kind), None)
-    rest = [evidence for evidence in ranked if not evidence.verdict]
-    _head_table([*found, *rest][:top], _ascii(console)).show(console)
+    rest = [evidence for evidence in ranked if not evidence.found]
+    listed = [*found, *rest][:top]
+    _head_table(listed, kind, _ascii(console)).show(console)
     if unlisted := [str(evidence.name) for evidence in found[top:]]:
         rest_of_them = f", and {len(unlisted) - NAMED} more in the record" if len(unlisted) > NAMED else ""
         say(console, "also", ", ".join(unlisted[:NAMED]) + rest_of_them, "green")
+    if in_part := [evidence for evidence in listed if evidence.in_part]:
+        say(console, "in part", ", ".join(f"{evidence.name} ({_thirds(evidence)})" for evidence in in_part), "yellow")
     if not found:
         say(console, "none", _why_none(report, kind), "yellow")
+    if kind == "sink":
+        say(console, "share", _sink_share(report), "cyan")
     if causal is not None:
         say(console, "causal", _causal_sentence(causal), "cyan")
 
 
-def _head_table(rows: Sequence[HeadEvidence], ascii_only: bool) -> Table:
-    table = Table("found", "head", "score", "95 %", "null>", "p>", "effect>", "also", spare=SPARE)
+def _head_table(rows: Sequence[HeadEvidence], kind: str, ascii_only: bool) -> Table:
+    score = "share" if kind == "sink" else "score"
+    table = Table(
+        "pattern", "head", score, "95 %", "bar>", "p (> bar)>", "effect, 95 %", "confirmed", "also", spare=SPARE
+    )
     for evidence in rows:
-        other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
         table.add_row(
-            "yes" if evidence.verdict else "no",
+            evidence.pattern,
             str(evidence.name),
             f"{_number(evidence.score):>4} {_bar(evidence.score, ascii_only):<{BAR}}",
             f"{_number(evidence.interval[0])} to {_number(evidence.interval[1])}",
-            _number(evidence.null),
+            _number(evidence.bar),
             _p_value(evidence.p_value),
-            "" if evidence.effect is None else _signed(evidence.effect),
-            f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else "",
-            style="green" if evidence.verdict else "dim",
+            _effect(evidence),
+            CONFIRMED.get(evidence.confirmed, evidence.confirmed),
+            _also(evidence),
+            style="green" if evidence.is_confirmed else "" if evidence.found else "dim",
         )
     return table
+
+
+def _effect(evidence: HeadEvidence) -> str:
+    if evidence.effect is None or evidence.effect_interval is None:
+        return ""
+    low, high = (f"{round(end, 2) + 0.0:.2f}" for end in evidence.effect_interval)
+    return f"{_signed(evidence.effect)} [{low}, {high}]"
+
+
+def _also(evidence: HeadEvidence) -> str:
+    if evidence.kind == "sink":
+        return f"alpha {_number(evidence.details['alpha_1'])}, value {_number(evidence.details['value_norm_ratio'])}"
+    other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
+    return f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else ""
+
+
+def _thirds(evidence: HeadEvidence) -> str:
+    thirds = " ".join("-" if third is None else _number(third) for third in evidence.by_third)
+    return f"by thirds of the tokens {thirds}"
+
+
+def _sink_share(report: HeadReport) -> str:
+    shares = {"random": "random tokens", "text": "text"}
+    parts = [f"{report.sink_share[name]:.0%} on {words}" for name, words in shares.items() if name in report.sink_share]
+    missing = "" if "text" in report.sink_share else "; the model reads no text"
+    return f"of all heads, mean over sequences, are sinks (Gu et al.): {', '.join(parts)}{missing}"
 
 
 def _why_none(report: HeadReport, kind: str) -> str:
     best = report.of_kind(kind)[0]
     return (
-        f"no head passed; needed is {report.settings['thresholds'][kind]}, with p < {report.settings['alpha']}. "
-        f"The highest score is {_number(best.score)} ({best.name}, p {_p_value(best.p_value)})"
+        f"no head has the pattern; needed is {report.settings['thresholds'][kind]}, with p < "
+        f"{report.settings['alpha']}. The highest score is {_number(best.score)} ({best.name}, p "
+        f"{_p_value(best.p_value)})"
     )
 
 
 def _causal_sentence(causal: CausalEvidence) -> str:
-    text = f"{_signed(causal.effect)} {causal.unit}: {causal.description}"
-    if causal.null_effects:
-        low, high = _signed(min(causal.null_effects)), _signed(max(causal.null_effects))
-        n = len(causal.null_effects)
-        least = ", the least possible" if causal.p_value <= 1 / (1 + n) else ""
-        text += f", which gave {low if n == 1 else f'{low} to {high}'} (p {_p_value(causal.p_value)}{least})"
-    elif causal.p_value < 1:  # a test of its own, which the description names
-        text += f" (p {_p_value(causal.p_value)})"
-    details = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in causal.details.items())
-    return f"{text}. {details[:1].upper()}{details[1:]}" if details else text
+    low, high = (_signed(end) for end in causal.interval)
+    text = f"{_signed(causal.effect)} {causal.unit} (95 % {low} to {high}"
+    text += "" if causal.share is None else f", {causal.share:.0%} of what there is to lose"
+    text += f"): {causal.description}"
+    if not causal.null_effects:
+        return f"{text}; {causal.comparison}"
+    least, most = _signed(min(causal.null_effects)), _signed(max(causal.null_effects))
+    beside = f"{text}; beside {causal.comparison}, which give {least} to {most}"
+    return f"{beside} (p {_p_value(causal.p_value)}, the least possible {_p_value(causal.least_p)})"
 
 
 def _show_published(console: Console, published: Mapping[str, Any]) -> None:
     console.print()
     console.print(Text(f"beside the published heads of {published['model']}", style="bold"))
-    table = Table("found", "kind", "head", "published>", "here>", "rank>", "as reported", spare=("as reported", "rank"))
+    table = Table(
+        "pattern", "kind", "head", "published>", "here>", "rank>", "as reported", spare=("as reported", "rank")
+    )
     for head in published["heads"]:
         table.add_row(
-            "yes" if head["verdict"] else "no",
+            head["pattern"],
             SHORT.get(head["kind"], head["kind"]),
             f"L{head['layer']}H{head['head']}",
             "" if head["published_score"] is None else _number(head["published_score"]),
             _number(head["score"]),
             str(head["rank"]),
             head["note"],
-            style="green" if head["verdict"] else "yellow",
+            style="green" if head["pattern"] == "yes" else "yellow",
         )
     table.show(console)
     for source in dict.fromkeys(head["source"] for head in published["heads"]):

@@ -74,8 +74,8 @@ def compare(report: HeadReport) -> dict[str, Any] | None:
 
     Returns:
         ``model``; ``heads``: each published head with ``published_score``, ``note``, ``source``, ``primary``, and
-        here ``score``, ``rank`` (1 is the best of its kind) and ``verdict``; ``not_published``: names of the found
-        heads that are not among the published, by kind.
+        here ``score``, ``rank`` (1 is the best of its kind), ``pattern`` and ``confirmed``; ``not_published``: names of
+        the found heads that are not among the published, by kind.
     """
     if not is_gpt2_small(report.model, report.config):
         return None
@@ -89,7 +89,7 @@ def compare(report: HeadReport) -> dict[str, Any] | None:
         )
         values = asdict(published)
         values["published_score"] = values.pop("score")
-        heads.append(values | {"score": here.score, "rank": rank, "verdict": here.verdict})
+        heads.append(values | {"score": here.score, "rank": rank, "pattern": here.pattern, "confirmed": here.confirmed})
     known = {(published.kind, Head(published.layer, published.head)) for published in GPT2_SMALL}
     not_published = {
         kind: [str(e.name) for e in report.found(kind) if (kind, e.name) not in known] for kind in report.kinds

@@ -10,25 +10,22 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from interp.files import written_whole
-from interp.sites import Head
+from interp.head_evidence import CausalEvidence, HeadEvidence, HeadKind
 from models.errors import InputError
 from models.protocol import HookedModel
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-HeadKind = Literal["previous_token", "sink", "induction", "duplicate_token"]
-KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 
 def current_versions() -> dict[str, str]:
@@ -116,86 +113,34 @@ class Result(ABC):
         return type(other) is type(self) and self.to_dict() == other.to_dict()
 
 
-@dataclass(frozen=True)
-class HeadEvidence:
-    """What speaks for one head being of one kind.
-
-    Attributes:
-        kind: the kind of head.
-        layer, head: which head.
-        score: its definition is in ``interp.heads.<kind>``; a probability in [0, 1].
-        interval: 95 % bootstrap interval of the score over sequences.
-        null: the score to expect of a head that is not of this kind.
-        p_value: one-sided, corrected over all heads of the model.
-        confounds: the same head's scores of the other kinds.
-        effect: the head's own causal effect, in the unit of the kind's ``CausalEvidence``; None where not measured.
-        verdict: significant, and above the kind's least score.
-    """
-
-    kind: HeadKind
-    layer: int
-    head: int
-    score: float
-    interval: tuple[float, float]
-    null: float
-    p_value: float
-    confounds: dict[str, float]
-    effect: float | None
-    verdict: bool
-
-    @property
-    def name(self) -> Head:
-        """The head; ``str`` of it is ``L5H1``."""
-        return Head(self.layer, self.head)
-
-
-@dataclass(frozen=True)
-class CausalEvidence:
-    """What happens when a set of heads is taken out, against random sets of the same size.
-
-    Attributes:
-        kind: the kind of the heads.
-        heads: the set.
-        description: what was done and measured, in one sentence.
-        effect: of the set, in ``unit``; a positive number is what the kind's definition predicts.
-        unit: of effect and null effects.
-        null_effects: the effects of the random sets; empty where there is nothing to compare with.
-        p_value: share of null effects that reach the effect, (1 + count) / (1 + n), which is 1 where there are none.
-            For sinks, whose effect is observed on pairs of sequences, the p-value of the sign test.
-        details: further measurements by name.
-    """
-
-    kind: HeadKind
-    heads: tuple[Head, ...]
-    description: str
-    effect: float
-    unit: str
-    null_effects: tuple[float, ...]
-    p_value: float
-    details: dict[str, float]
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadReport(Result):
     """The heads of one model: evidence for every head and kind, and what figures are drawn from.
 
+    A head is *found* where the pattern is there, and *confirmed* where taking it out does what the kind predicts.
+
     Attributes:
         model: its name.
         kinds: the kinds looked for.
-        seed: of the sequences, the bootstrap and the random sets.
+        seed: of the sequences, the bootstrap and the fair sets.
         evidence: one entry per kind, layer and head, in this order.
         causal: per kind with heads found, what happens without them.
         config: of the model.
         versions: of what computed this.
-        settings: how it was measured: ``n_sequences``, ``length`` (distinct tokens N in BOS + 2N), ``prepended_bos``,
-            ``sink_token``, ``sink_length``, ``alpha``, ``thresholds`` per kind.
+        settings: how it was measured: ``n_sequences``, ``length`` (of the longest block that comes twice), ``lengths``
+            (of each sequence's), ``n_tokens``, ``prepended_bos``, ``sink_token``, ``sink_length``, ``alpha``,
+            ``thresholds`` per kind, ``causal`` (the sequences of the causal step).
+        sink_share: on ``random`` tokens and on ``text``, the share of heads that are sinks, mean over sequences, as Gu
+            et al. publish it; without ``text`` where the model cannot read it. Empty where sinks were not looked for.
         tokens_shown: the sequence that ``patterns`` belong to, one string per position.
         patterns: ``"L5H1"`` -> attention ``[query_pos, key_pos]`` on that sequence, for the best heads of each kind.
-        token_loss: ``[pos - 1]``, mean next-token loss in nats on BOS + 2N tokens; entry i is the prediction of
-            token i + 1.
+        token_loss: mean next-token loss in nats on BOS + N tokens and the same N; entry i is the prediction of token
+            i + 1. Mixed blocks are laid on each other from their first tokens on, N is what a third of them reach.
         token_loss_ablated: the same without the induction heads; None where none were found.
         warnings: what a reader must know.
     """
+
+    schema_version: ClassVar[int] = 2
 
     model: str
     kinds: tuple[HeadKind, ...]
@@ -205,6 +150,7 @@ class HeadReport(Result):
     config: dict[str, Any]
     versions: dict[str, str]
     settings: dict[str, Any]
+    sink_share: dict[str, float]
     tokens_shown: tuple[str, ...]
     patterns: dict[str, np.ndarray]
     token_loss: np.ndarray
@@ -220,11 +166,27 @@ class HeadReport(Result):
         """Return the evidence on every head for one kind, best score first. Raises InputError on another kind."""
         if kind not in self.kinds:
             raise InputError(f"kind {kind!r} is not in this report; it has {', '.join(self.kinds)}")
-        return tuple(sorted((e for e in self.evidence if e.kind == kind), key=lambda e: -e.score))
+        mine = (e for e in self.evidence if e.kind == kind)
+        return tuple(sorted(mine, key=lambda e: (-e.score, -e.details.get("alpha_1", 0.0))))
 
     def found(self, kind: str) -> tuple[HeadEvidence, ...]:
-        """Return the heads with a positive verdict, best score first."""
-        return tuple(evidence for evidence in self.of_kind(kind) if evidence.verdict)
+        """Return the heads that have the pattern, best score first."""
+        return tuple(evidence for evidence in self.of_kind(kind) if evidence.found)
+
+    def confirmed(self, kind: str) -> tuple[HeadEvidence, ...]:
+        """Return the heads that have the pattern and whose effect is confirmed, best score first."""
+        return tuple(evidence for evidence in self.of_kind(kind) if evidence.is_confirmed)
+
+    @property
+    def repeat_column(self) -> int:
+        """Where the repeat begins in ``tokens_shown``."""
+        return int(self.settings["prepended_bos"]) + int(self.settings["length"])
+
+    @property
+    def loss_repeat_column(self) -> int:
+        """Where the repeat begins in ``token_loss``, counted in tokens."""
+        bos = int(self.settings["prepended_bos"])
+        return bos + (len(self.token_loss) + 1 - bos) // 2
 
     def scores(self, kind: str) -> np.ndarray:
         """Return the scores of one kind, ``[layer, head]``."""
@@ -248,9 +210,13 @@ class HeadReport(Result):
                 "low": e.interval[0],
                 "high": e.interval[1],
                 "null": e.null,
+                "bar": e.bar,
                 "p_value": e.p_value,
+                "pattern": e.pattern,
                 "effect": e.effect,
-                "verdict": e.verdict,
+                "effect_low": None if e.effect_interval is None else e.effect_interval[0],
+                "effect_high": None if e.effect_interval is None else e.effect_interval[1],
+                "confirmed": e.confirmed,
             }
             for e in self.evidence
         ]
@@ -263,14 +229,12 @@ class HeadReport(Result):
             "model": self.model,
             "kinds": list(self.kinds),
             "seed": self.seed,
-            "heads": [asdict(e) | {"interval": list(e.interval)} for e in self.evidence],
-            "causal": [
-                asdict(c) | {"heads": [str(head) for head in c.heads], "null_effects": list(c.null_effects)}
-                for c in self.causal
-            ],
+            "heads": [e.to_dict() for e in self.evidence],
+            "causal": [c.to_dict() for c in self.causal],
             "config": self.config,
             "versions": self.versions,
             "settings": self.settings,
+            "sink_share": self.sink_share,
             "tokens_shown": list(self.tokens_shown),
             "patterns": {name: pattern.tolist() for name, pattern in self.patterns.items()},
             "token_loss": self.token_loss.tolist(),
@@ -285,11 +249,12 @@ class HeadReport(Result):
             model=values["model"],
             kinds=tuple(values["kinds"]),
             seed=values["seed"],
-            evidence=tuple(HeadEvidence(**{**e, "interval": tuple(e["interval"])}) for e in values["heads"]),
-            causal=tuple(_causal_from_dict(c) for c in values["causal"]),
+            evidence=tuple(HeadEvidence.from_dict(e) for e in values["heads"]),
+            causal=tuple(CausalEvidence.from_dict(c) for c in values["causal"]),
             config=dict(values["config"]),
             versions=dict(values["versions"]),
             settings=dict(values["settings"]),
+            sink_share=dict(values["sink_share"]),
             tokens_shown=tuple(values["tokens_shown"]),
             patterns={name: np.array(pattern) for name, pattern in values["patterns"].items()},
             token_loss=np.array(values["token_loss"]),
@@ -298,8 +263,10 @@ class HeadReport(Result):
         )
 
     def headline(self) -> str:
-        kinds = ", ".join(f"{len(self.found(kind))} {kind.replace('_', '-')}" for kind in self.kinds)
-        return f"heads of {self.model}, found: {kinds}"
+        counts = (
+            f"{len(self.found(k))} {k.replace('_', '-')} ({len(self.confirmed(k))} confirmed)" for k in self.kinds
+        )
+        return f"heads of {self.model} with the pattern: {', '.join(counts)}"
 
     def plot(self, *, dark: bool = False) -> Figure:
         """Draw every head's scores; see ``interp.plots.plot_head_scores``."""
@@ -309,25 +276,17 @@ class HeadReport(Result):
 
     def summary_html(self) -> str:
         """Return the found heads as a table."""
+        names = ("kind", "head", "score", "95 %", "bar", "p (score > bar)", "effect", "95 %", "confirmed")
         rows = [
             f"<tr><td>{e.kind}</td><td>{e.name}</td><td>{e.score:.3f}</td>"
-            f"<td>{e.interval[0]:.3f} to {e.interval[1]:.3f}</td><td>{e.null:.3f}</td><td>{e.p_value:.2g}</td>"
-            f"<td>{'' if e.effect is None else f'{e.effect:.3f}'}</td></tr>"
+            f"<td>{e.interval[0]:.3f} to {e.interval[1]:.3f}</td><td>{e.bar:.3f}</td><td>{e.p_value:.2g}</td>"
+            f"<td>{'' if e.effect is None else f'{e.effect:.3f}'}</td>"
+            f"<td>{'' if e.effect_interval is None else '{:.3f} to {:.3f}'.format(*e.effect_interval)}</td>"
+            f"<td>{e.confirmed}</td></tr>"
             for kind in self.kinds
             for e in self.found(kind)
         ]
-        header = "".join(f"<th>{name}</th>" for name in ("kind", "head", "score", "95 %", "null", "p", "effect"))
+        header = "".join(f"<th>{name}</th>" for name in names)
         notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings)
-        body = "".join(rows) or '<tr><td colspan="7">no head found</td></tr>'
+        body = "".join(rows) or f'<tr><td colspan="{len(names)}">no head found</td></tr>'
         return f"<p>Heads of {escape(self.model)}</p><table><tr>{header}</tr>{body}</table>{notes}"
-
-
-def _causal_from_dict(values: Mapping[str, Any]) -> CausalEvidence:
-    heads = [name.removeprefix("L").split("H") for name in values["heads"]]
-    return CausalEvidence(
-        **{
-            **values,
-            "heads": tuple(Head(int(layer), int(head)) for layer, head in heads),
-            "null_effects": tuple(values["null_effects"]),
-        }
-    )

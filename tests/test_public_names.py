@@ -104,6 +104,7 @@ PUBLIC = {
         "factual_prompts",
         "greater_than_prompts",
         "ioi_prompts",
+        "mixed_repeats",
         "ordinary_ids",
         "prompt_batch",
         "repeated_token_prompts",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
 from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -14,24 +18,59 @@ def same_token(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query_po
     return (tokens[:, :, None] == tokens[:, None, :]).tril(-1)
 
 
-def attention_on(
+def beside(cells: Bool[Tensor, "batch query_pos key_pos"], offset: int) -> Bool[Tensor, "batch query_pos key_pos"]:
+    """Return where the key is ``offset`` columns after a cell's, and before the query."""
+    n = cells.shape[-1]
+    moved = F.pad(cells, (offset, 0))[..., :n] if offset > 0 else F.pad(cells, (0, -offset))[..., -offset:]
+    return moved.tril(-1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What each query of a pattern gives to the cells in question.
+
+    Attributes:
+        attention: summed over the query's cells.
+        counted: the queries that have cells; the same for every head.
+    """
+
+    attention: Float[Tensor, "batch head query_pos"]
+    counted: Bool[Tensor, "batch query_pos"]
+
+    def mean(self) -> Float[Tensor, "batch head"]:
+        """Return the mean over the queries that count.
+
+        Raises:
+            InputError: a sequence in which no query has a cell, so that there is no score.
+        """
+        n_queries = self.counted.sum(-1)
+        if not (n_queries > 0).all():
+            raise InputError("a sequence in which no token repeats has no such score; give sequences with repeats")
+        return self._sum(self.attention, self.counted) / n_queries[:, None]
+
+    def by_third(self) -> tuple[Float[Tensor, "batch head third"], Float[Tensor, "batch third"]]:
+        """Return the sums over the queries that lie in each third of the columns, and how many these are."""
+        n = self.counted.shape[-1]
+        parts = [slice(round(i * n / 3), round((i + 1) * n / 3)) for i in range(3)]
+        sums = [self._sum(self.attention[..., part], self.counted[..., part]) for part in parts]
+        return torch.stack(sums, -1), torch.stack([self.counted[:, part].sum(-1) for part in parts], -1).float()
+
+    def _sum(self, attention: Tensor, counted: Tensor) -> Tensor:
+        return einsum(attention, counted.to(attention.dtype), "batch head q, batch q -> batch head")
+
+
+def rows_on(
     pattern: Float[Tensor, "batch head query_pos key_pos"], cells: Bool[Tensor, "batch query_pos key_pos"]
-) -> Float[Tensor, "batch head"]:
-    """Return the attention summed over a query's cells, averaged over the queries that have any.
+) -> Rows:
+    """Return the attention summed over each query's cells.
 
     The sum, not the mean, over a query's cells: a head that divides its attention between two right answers is as
     right as one that picks one of them.
 
-    Raises:
-        InputError: a sequence in which no query has a cell, so that there is no score.
-
     >>> import torch
     >>> pattern = torch.tensor([[[[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]]]])
-    >>> attention_on(pattern, torch.tensor([[[0, 0, 0], [0, 0, 0], [1, 1, 0]]]).bool())
+    >>> rows_on(pattern, torch.tensor([[[0, 0, 0], [0, 0, 0], [1, 1, 0]]]).bool()).mean()
     tensor([[0.5000]])
     """
-    n_queries = cells.any(-1).sum(-1)
-    if not (n_queries > 0).all():
-        raise InputError("a sequence in which no token repeats has no such score; give sequences with repeats")
-    on_cells = einsum(pattern, cells.to(pattern.dtype), "batch head q k, batch q k -> batch head")
-    return on_cells / n_queries[:, None]
+    on_cells = einsum(pattern, cells.to(pattern.dtype), "batch head q k, batch q k -> batch head q")
+    return Rows(on_cells, cells.any(-1))

@@ -4,37 +4,42 @@
 
 Source: the IOI paper (arXiv 2211.00593), where they tell later heads that a name was said before.
 
-Null: as for induction, the same cells of the control run, in which nothing repeats.
+Null: the largest of the same cells of the control run, in which nothing repeats, and of the cells one before and one
+after in the same run.
 
 Causal evidence: the rise in repeat loss without them. This is a weaker prediction than for induction heads: a
 duplicate-token head says that and where a token was seen, which some induction circuits use (through the queries) and
-others do not. An effect near that of the random sets does not speak against the head, only against its use here.
+others do not. No effect does not speak against the pattern, only against its use here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.heads.cells import attention_on, same_token
-from interp.heads.knockout import Knockout, RandomSets, repeat_loss_evidence
-from interp.results import CausalEvidence
-from interp.sites import Head
+from interp.heads.cells import Rows, beside, rows_on, same_token
 
 LEAST_SCORE = 0.3
+
+
+def rows(pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]) -> Rows:
+    """Return each query's attention to earlier occurrences of its token."""
+    return rows_on(pattern, same_token(tokens))
 
 
 def score(
     pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "batch head"]:
-    """Return each head's attention to earlier occurrences. Raises InputError where no token repeats."""
-    return attention_on(pattern, same_token(tokens))
+    """Return each head's mean of ``rows``. Raises InputError where no token repeats."""
+    return rows(pattern, tokens).mean()
 
 
-def causal(
-    knockout: Knockout, heads: Sequence[Head], random_sets: RandomSets, singly: Sequence[Head]
-) -> tuple[CausalEvidence, dict[Head, float]]:
-    """Return the rise in repeat loss without ``heads``, and without each of ``singly``."""
-    return repeat_loss_evidence("duplicate_token", knockout, heads, random_sets, singly)
+def neighbours(
+    pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch head"]:
+    """Return the larger of the mean attention to one before and one after the earlier occurrences."""
+    cells = same_token(tokens)
+    n_queries = cells.any(-1).sum(-1)[:, None]
+    either = [rows_on(pattern, beside(cells, offset)).attention.sum(-1) / n_queries for offset in (-1, 1)]
+    return torch.maximum(*either)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 
+from interp.head_evidence import KINDS, HeadEvidence, HeadKind
 from interp.heads import duplicate_token, induction, previous_token, sink
-from interp.heads.causes import Causes, causes
-from interp.heads.knockout import BATCH
-from interp.heads.scores import Measured, measure, n_layers, shown_patterns
-from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
-from interp.prompts import repeated_tokens
-from interp.results import KINDS, HeadEvidence, HeadKind, HeadReport, described
+from interp.heads.confirm import Confirmed, confirm
+from interp.heads.scores import BATCH, Measured, measure, n_layers, shown_patterns, sink_alpha
+from interp.heads.statistics import (
+    bars,
+    bootstrap_interval,
+    fewest_sequences,
+    holm,
+    outcomes,
+    share_interval,
+    sign_test,
+)
+from interp.heads.token_loss import aligned
+from interp.interventions.head_sets import TakenOut
+from interp.prompts.corpus import text_sequences
+from interp.prompts.random_tokens import RepeatedTokens, mixed_repeats, repeated_tokens
+from interp.results import HeadReport, described
 from interp.sites import Head
 from models.errors import InputError, nearest
 from models.protocol import HookedModel
@@ -21,15 +33,15 @@ from models.protocol import HookedModel
 N_SEQUENCES = 16
 N_SHOWN = 3  # patterns kept per kind
 
-THRESHOLDS: dict[HeadKind, str] = {
-    "previous_token": f"score >= {previous_token.LEAST_SCORE}",
-    "sink": (
-        f"share of sequences with alpha_1 > {sink.EPSILON} at least {sink.LEAST_SHARE}, and the first value shorter "
-        "than the others or half of the attention gone on a repeat"
-    ),
-    "induction": f"score >= {induction.LEAST_SCORE}",
-    "duplicate_token": f"score >= {duplicate_token.LEAST_SCORE}",
+_LEAST: dict[HeadKind, float] = {
+    "previous_token": previous_token.LEAST_SCORE,
+    "sink": sink.LEAST_SHARE,
+    "induction": induction.LEAST_SCORE,
+    "duplicate_token": duplicate_token.LEAST_SCORE,
 }
+THRESHOLDS: dict[HeadKind, str] = {
+    kind: f"score > {least}, and twice what its confounds give" for kind, least in _LEAST.items() if kind != "sink"
+} | {"sink": f"alpha_1 > {sink.EPSILON} on more than {sink.LEAST_SHARE:.0%} of sequences"}
 
 
 @torch.inference_mode()
@@ -45,11 +57,11 @@ def find_heads(
     causal: bool = True,
     progress: Callable[[str, float], None] | None = None,
 ) -> HeadReport:
-    """Score every head for every kind on repeated random tokens; test, correct, and ablate what is found.
+    """Score every head for every kind on repeated random tokens; take out what is found.
 
-    A verdict is positive where the corrected p-value is below ``alpha`` and the score reaches its kind's threshold
-    (``THRESHOLDS``). Definitions, nulls and causal evidence: ``interp.heads.<kind>``; statistics:
-    ``interp.heads.statistics``.
+    A verdict has two steps. *Pattern*: the score lies above its bar, the kind's least score and twice what confounds
+    would give (``THRESHOLDS``, ``interp.heads.statistics``; definitions: ``interp.heads.<kind>``). *Confirmed*: taking
+    the heads out does what the kind predicts, beyond fair sets of other heads (``interp.heads.confirm``).
 
     Args:
         model: a decoder.
@@ -57,10 +69,10 @@ def find_heads(
         name: what the report calls the model; by default its own name.
         seed: of tokens, bootstrap and random sets.
         n_sequences: by default 16, or as many as significance over all heads takes.
-        length: distinct tokens N in BOS + 2 N; by default 50, or what context and vocabulary allow.
+        length: distinct tokens N in BOS + 2 N, the same in every sequence, as published; by default N is mixed, so
+            that "look N - 1 back" is not taken for induction.
         alpha: family-wise error over the heads of the model, for each kind.
-        causal: also measure causal effects: of all heads found together against 19 random sets, and singly of the
-            best 8 of each kind, on 2 of the sequences.
+        causal: also take the second step.
         progress: called with what is being done and the share of it that is done, 0 to 1.
 
     Returns:
@@ -78,47 +90,48 @@ def find_heads(
     kinds = _checked_kinds(kinds)
     _check_decoder(model)
     n_sequences = _checked_sequences(n_sequences, n_layers(model) * model.cfg.n_heads, alpha)
-    prompts = repeated_tokens(model, n_sequences, length, seed)
-    n_tokens = prompts.repeated.shape[1]
+    if length is None:
+        prompts = mixed_repeats(model, n_sequences, seed=seed)
+    else:
+        prompts = repeated_tokens(model, n_sequences, length, seed)
 
-    def ticker(stage: str, total: int) -> Callable[[], None]:
-        done = 0
+    def ticker(stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: None if progress is None else progress(stage, done / total)
 
-        def tick() -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(stage, done / total)
-
-        return tick
-
-    measured = measure(model, prompts, ticker("scores", 2 * -(-n_sequences // BATCH)))
-    verdicts, p_values = _verdicts(measured, n_tokens, alpha)
-    found = {kind: _best_first(measured, kind, verdicts[kind]) for kind in KINDS}
-    caused = causes(model, prompts, measured, found, kinds, seed, ticker) if causal else Causes()
-    too_short = sink.warning(n_tokens) if "sink" in kinds else None
-
+    n_tokens, scoring, batches = prompts.repeated.shape[1], ticker("scores"), itertools.count(1)
+    measured = measure(model, prompts, lambda: scoring(next(batches), 2 * -(-n_sequences // BATCH)))
+    notes = {"sink": sink.warning(n_tokens), "previous_token": previous_token.forced(model.cfg.sliding_window)}
+    evidence = {kind: _pattern_step(measured, kind, alpha, seed, notes.get(kind) is not None) for kind in KINDS}
+    ranks = {kind: measured.best_first(kind) for kind in KINDS}
+    found = {
+        kind: sorted((one.name for one in evidence[kind] if one.found), key=lambda head: -ranks[kind][head])
+        for kind in KINDS
+    }
+    caused = confirm(model, measured, found, kinds, seed, ticker) if causal else Confirmed()
     tokens_shown = tuple(model.to_str_tokens(prompts.repeated[0]))
     return HeadReport(
         **described(model) | ({} if name is None else {"model": name}),
         kinds=kinds,
         seed=seed,
-        evidence=_evidence(measured, kinds, p_values, verdicts, caused.effects, seed),
+        evidence=tuple(caused.of(one) for kind in kinds for one in evidence[kind]),
         causal=tuple(caused.evidence),
         settings={
             "n_sequences": n_sequences,
             "length": prompts.length,
+            "lengths": list(prompts.lengths),
+            "n_tokens": n_tokens,
             "prepended_bos": bool(prompts.n_prepended),
             "sink_token": tokens_shown[0] if prompts.n_prepended else "the first token, another in each sequence",
             "sink_length": min(sink.WINDOW, n_tokens),
             "alpha": alpha,
             "thresholds": {kind: THRESHOLDS[kind] for kind in kinds},
         },
+        sink_share=_sink_share(model, measured, n_sequences) if "sink" in kinds else {},
         tokens_shown=tokens_shown,
-        patterns=_patterns(model, prompts.repeated[0], measured, kinds, found),
-        token_loss=measured.loss.mean(0),
-        token_loss_ablated=caused.token_loss_ablated,
-        warnings=(*([too_short] if too_short else []), *caused.warnings),
+        patterns=_patterns(model, prompts.repeated[0], ranks, kinds, found),
+        token_loss=aligned(measured.loss, prompts),
+        token_loss_ablated=_loss_without(model, prompts, measured, found["induction"]) if causal else None,
+        warnings=(*(note for kind, note in notes.items() if note and kind in kinds), *caused.warnings),
     )
 
 
@@ -155,65 +168,81 @@ def _checked_sequences(n_sequences: int | None, n_heads: int, alpha: float) -> i
     return n_sequences
 
 
-def _verdicts(
-    measured: Measured, n_tokens: int, alpha: float
-) -> tuple[dict[HeadKind, np.ndarray], dict[HeadKind, np.ndarray]]:
-    """Return verdicts and corrected p-values per kind, ``[layer, head]``."""
-    enough = {
-        "previous_token": measured.mean("previous_token") >= previous_token.LEAST_SCORE,
-        "sink": (
-            (sink.share(measured.sink_alpha) >= sink.LEAST_SHARE)
-            & sink.rests(measured.dormant.mean(0), measured.active.mean(0), measured.value_ratio)
-            & (sink.warning(n_tokens) is None)
-        ),
-        "induction": measured.mean("induction") >= induction.LEAST_SCORE,
-        "duplicate_token": measured.mean("duplicate_token") >= duplicate_token.LEAST_SCORE,
-    }
-    p_values = {kind: holm(sign_test(measured.scores[kind], measured.nulls[kind])) for kind in KINDS}
-    return {kind: enough[kind] & (p_values[kind] < alpha) for kind in KINDS}, p_values
-
-
-def _best_first(measured: Measured, kind: HeadKind, among: np.ndarray) -> list[Head]:
-    scores = measured.mean(kind)
-    heads = [Head(int(layer), int(head)) for layer, head in np.argwhere(among)]
-    return sorted(heads, key=lambda head: -scores[head])
-
-
-def _evidence(
-    measured: Measured,
-    kinds: Sequence[HeadKind],
-    p_values: Mapping[HeadKind, np.ndarray],
-    verdicts: Mapping[HeadKind, np.ndarray],
-    effects: Mapping[HeadKind, Mapping[Head, float]],
-    seed: int,
+def _pattern_step(
+    measured: Measured, kind: HeadKind, alpha: float, seed: int, undecidable: bool
 ) -> tuple[HeadEvidence, ...]:
-    scores = {kind: measured.mean(kind) for kind in KINDS}
-    evidence = []
-    for kind in kinds:
-        low, high = bootstrap_interval(measured.scores[kind], seed)
-        nulls = measured.nulls[kind].mean(0)
-        for head in (Head(*index) for index in np.ndindex(scores[kind].shape)):
-            evidence.append(
-                HeadEvidence(
-                    kind=kind,
-                    layer=head.layer,
-                    head=head.head,
-                    score=float(scores[kind][head]),
-                    interval=(float(low[head]), float(high[head])),
-                    null=float(nulls[head]),
-                    p_value=float(p_values[kind][head]),
-                    confounds={other: float(scores[other][head]) for other in KINDS if other != kind},
-                    effect=effects.get(kind, {}).get(head),
-                    verdict=bool(verdicts[kind][head]),
-                )
-            )
-    return tuple(evidence)
+    """Return every head's evidence of one kind, without effects; where nothing can be decided, no head passes."""
+    scores, nulls = measured.scores[kind], measured.nulls[kind]
+    if kind == "sink":
+        bar = np.full_like(scores, sink.LEAST_SHARE)
+        low, high = share_interval(scores.sum(0), len(scores))
+        over = (low - sink.LEAST_SHARE, high - sink.LEAST_SHARE)
+    else:
+        bar = bars(nulls, _LEAST[kind])
+        low, high = bootstrap_interval(scores, seed)
+        over = bootstrap_interval(scores - bar, seed)
+    p_values = holm(sign_test(scores, bar))
+    found = outcomes(*over, p_values, alpha)
+    if undecidable:
+        found[:] = "no"
+    means = {other: measured.mean(other) for other in KINDS}
+    return tuple(
+        HeadEvidence(
+            kind=kind,
+            layer=head.layer,
+            head=head.head,
+            score=float(means[kind][head]),
+            interval=(float(low[head]), float(high[head])),
+            null=float(nulls.mean(0)[head]),
+            bar=float(bar.mean(0)[head]),
+            p_value=float(p_values[head]),
+            pattern=found[head],
+            by_third=_thirds(measured.thirds[kind][head]),
+            confounds={other: float(means[other][head]) for other in KINDS if other != kind},
+            details=_resting(measured, head) if kind == "sink" else {},
+        )
+        for head in (Head(*index) for index in np.ndindex(means[kind].shape))
+    )
+
+
+def _thirds(scores: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    first, second, third = (None if np.isnan(score) else float(score) for score in scores)
+    return first, second, third
+
+
+def _resting(measured: Measured, head: Head) -> dict[str, float]:
+    return {
+        "alpha_1": float(measured.alpha.mean(0)[head]),
+        "value_norm_ratio": float(measured.value_ratio[head]),
+        "dormant": float(measured.dormant.mean(0)[head]),
+        "active": float(measured.active.mean(0)[head]),
+    }
+
+
+def _sink_share(model: HookedModel, measured: Measured, n_sequences: int) -> dict[str, float]:
+    """Return the share of heads that are sinks, as Gu et al. publish it, on random tokens and on text."""
+    shares = {"random": float(measured.scores["sink"].mean())}
+    try:
+        text = text_sequences(model, n_sequences, sink.WINDOW)
+    except InputError:
+        return shares
+    alphas = np.concatenate([sink_alpha(model, some) for some in text.split(BATCH)])
+    return shares | {"text": float(sink.rests(alphas).mean())}
+
+
+def _loss_without(
+    model: HookedModel, prompts: RepeatedTokens, measured: Measured, heads: Sequence[Head]
+) -> np.ndarray | None:
+    if not heads:
+        return None
+    losses = TakenOut(model, prompts.repeated, measured.mean_z).losses([heads], slice(None))[0]
+    return aligned(losses.numpy(), prompts)
 
 
 def _patterns(
     model: HookedModel,
     tokens: torch.Tensor,
-    measured: Measured,
+    ranks: Mapping[HeadKind, np.ndarray],
     kinds: Sequence[HeadKind],
     found: Mapping[HeadKind, Sequence[Head]],
 ) -> dict[str, np.ndarray]:
@@ -221,7 +250,8 @@ def _patterns(
     best = {
         head
         for kind in kinds
-        for head in (found[kind][:N_SHOWN] or _best_first(measured, kind, np.ones_like(measured.value_ratio, bool))[:1])
+        for head in found[kind][:N_SHOWN]
+        or [Head(*map(int, np.unravel_index(ranks[kind].argmax(), ranks[kind].shape)))]
     }
     by_layer = shown_patterns(model, tokens, sorted({head.layer for head in best}))
     return {str(head): by_layer[head.layer][head.head].round(5) for head in sorted(best)}

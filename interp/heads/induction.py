@@ -4,25 +4,24 @@
 
 This is prefix matching (Olsson et al., arXiv 2209.11895). The sum counts every earlier occurrence.
 
-Null: the same cells of the same first half's control run, in which nothing repeats. Whatever position alone, the sink
-or a taste for recent tokens would put on these cells is there too; only the match is gone.
+Null: the largest of
+
+* the same cells of the control run, in which nothing repeats: whatever position alone, the sink or a taste for recent
+  tokens would put there is there too; only the match is gone;
+* the cells beside these in the same run, j and j + 2: a head that looks somewhere near the match does not say which
+  token came next.
 
 Causal evidence: what an induction head is for is to predict the repeat. So without the induction heads, the loss on
-the repeated half should rise.
+the second copy should rise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch.nn.functional as F
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.heads.cells import attention_on, same_token
-from interp.heads.knockout import Knockout, RandomSets, repeat_loss_evidence
-from interp.results import CausalEvidence
-from interp.sites import Head
+from interp.heads.cells import Rows, beside, rows_on, same_token
 
 LEAST_SCORE = 0.3
 
@@ -34,19 +33,26 @@ def cells(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query_pos key
     >>> cells(torch.tensor([[7, 8, 7]]))[0].int().tolist()
     [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
     """
-    after = F.pad(same_token(tokens), (1, 0))[..., :-1]
-    return after.tril(-1)
+    return beside(same_token(tokens), 1)
+
+
+def rows(pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]) -> Rows:
+    """Return each query's attention to what came after its token."""
+    return rows_on(pattern, cells(tokens))
 
 
 def score(
     pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "batch head"]:
     """Return each head's prefix-matching score. Raises InputError where no token repeats."""
-    return attention_on(pattern, cells(tokens))
+    return rows(pattern, tokens).mean()
 
 
-def causal(
-    knockout: Knockout, heads: Sequence[Head], random_sets: RandomSets, singly: Sequence[Head]
-) -> tuple[CausalEvidence, dict[Head, float]]:
-    """Return the rise in repeat loss without ``heads``, and without each of ``singly``."""
-    return repeat_loss_evidence("induction", knockout, heads, random_sets, singly)
+def neighbours(
+    pattern: Float[Tensor, "batch head query_pos key_pos"], tokens: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch head"]:
+    """Return the larger of the mean attention to the earlier occurrence itself and to two after it."""
+    seen = same_token(tokens)
+    n_queries = cells(tokens).any(-1).sum(-1)[:, None]
+    either = [rows_on(pattern, beside(seen, offset)).attention.sum(-1) / n_queries for offset in (0, 2)]
+    return torch.maximum(*either)

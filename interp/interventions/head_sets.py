@@ -167,15 +167,16 @@ class TakenOut:
     ) -> Float[Tensor, "row column"]:
         """Return -log p of the targets from streams that leave the last block, or from logits."""
         if not can_resume(self.model):
-            return _next_token_loss(out, targets)
+            return next_token_loss(out, targets)
         model = self.model
         at_once = max(1, _LOGITS // (model.cfg.d_vocab * out.shape[1]))
         parts = zip(out.split(at_once), targets.split(at_once), strict=True)
-        return torch.cat([_next_token_loss(model.unembed(model.ln_final(part)), which) for part, which in parts])
+        return torch.cat([next_token_loss(model.unembed(model.ln_final(part)), which) for part, which in parts])
 
 
-def _next_token_loss(
+def next_token_loss(
     logits: Float[Tensor, "row column d_vocab"], targets: Int[Tensor, "row column"]
 ) -> Float[Tensor, "row column"]:
+    """Return -log p of each target in nats, float64."""
     logits = at_least_float32(logits)
     return (logits.logsumexp(-1) - logits.gather(-1, targets[..., None])[..., 0]).double().cpu()

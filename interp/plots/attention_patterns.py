@@ -34,7 +34,7 @@ def best_heads(report: HeadReport, per_kind: int = 2) -> dict[str, list[str]]:
         for evidence in candidates:
             if str(evidence.name) not in report.patterns:
                 continue
-            doubt = "" if evidence.verdict else " (not detected)"
+            doubt = "" if evidence.found else " (borderline)" if evidence.pattern == "borderline" else " (not detected)"
             caption = f"{kind.replace('_', ' ')} {evidence.score:.2f}{doubt}"
             captions.setdefault(str(evidence.name), []).append(caption)
     return captions
@@ -52,7 +52,7 @@ def plot_attention_patterns(report: HeadReport, *, per_kind: int = 2, dark: bool
         dark: light ink on a dark page.
     """
     heads = best_heads(report, per_kind)
-    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
+    repeat = report.repeat_column
     title = f"Where the best heads of {model_title(report.model)} look"
     with _panels(len(heads), title, dark) as (figure, panels):
         for ax, (name, captions) in zip(panels, heads.items(), strict=True):

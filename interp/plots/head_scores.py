@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from interp.plots.style import model_title, palette, styled_figure, tick_step
 from interp.results import HeadReport
+from interp.sites import Head
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def plot_head_scores(report: HeadReport, *, dark: bool = False) -> Figure:
     """Draw the score of every head, ``[layer, head]``, for each kind of the report.
 
-    A frame marks a detected head. Numbers stand in the cells where there is room, in large models only in framed ones.
+    A frame marks a head that has the pattern, a solid one where it is confirmed. Numbers stand in the cells where there
+    is room, in large models only in framed ones.
 
     Args:
         report: of ``find_heads``.
@@ -71,7 +73,7 @@ def _columns(n_panels: int, width: float, height: float) -> int:
 
 def _panel(ax: Axes, report: HeadReport, kind: str, cell: float) -> AxesImage:
     scores = report.scores(kind)
-    found = {(evidence.layer, evidence.head) for evidence in report.found(kind)}
+    found = {evidence.name: evidence.is_confirmed for evidence in report.found(kind)}
     image = ax.imshow(scores, vmin=0, vmax=1)
     n_layers, n_heads = scores.shape
     for axis, count in ((ax.xaxis, n_heads), (ax.yaxis, n_layers)):
@@ -79,14 +81,14 @@ def _panel(ax: Axes, report: HeadReport, kind: str, cell: float) -> AxesImage:
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_xlabel("head")
-    how_many = "none found" if not found else f"{len(found)} found"
+    how_many = "none found" if not found else f"{len(found)} found, {sum(found.values())} confirmed"
     ax.set_title(f"{kind.replace('_', ' ')}: {how_many}")
     for layer, head in np.ndindex(scores.shape):
-        score, framed = float(scores[layer, head]), (layer, head) in found
+        score, framed = float(scores[layer, head]), Head(layer, head) in found
         if framed:
-            ax.add_patch(
-                Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=palette(1), linewidth=3.2 * cell + 0.6)
-            )
+            style = dict[str, Any](edgecolor=palette(1), linewidth=3.2 * cell + 0.6)
+            style |= {} if found[Head(layer, head)] else {"linestyle": (0, (1.2, 0.8))}
+            ax.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, **style))
         if cell >= 0.25 and (framed or cell > 0.5):
             style = dict[str, Any](ha="center", va="center", fontsize=min(9.0, 25 * cell))
             ax.text(head, layer, f"{score:.2f}".removeprefix("0"), color=_ink(image, score), **style)

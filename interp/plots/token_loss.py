@@ -23,7 +23,7 @@ def plot_token_loss(report: HeadReport, *, dark: bool = False) -> Figure:
     """
     loss = np.asarray(report.token_loss)
     positions = np.arange(1, len(loss) + 1)  # entry i is the prediction of token i + 1
-    repeat = report.settings["prepended_bos"] + report.settings["length"]  # the column where it begins
+    repeat = report.loss_repeat_column
     uniform = log(report.config["d_vocab"])
     with styled_figure(7.6, 3.9, dark=dark) as figure:
         ax = figure.subplots()

@@ -148,8 +148,8 @@ def _heads(result: HeadReport, prefix: str) -> View:
     return View(
         kind="heads",
         title="Heads",
-        lede="Every head's score, with its interval, a null to compare with, a corrected p-value, and what happens "
-        "without the heads that were found.",
+        lede="Every head in two steps: the pattern, a score with its interval against a bar that its confounds set, "
+        "and whether it is confirmed by what goes without it, beside fair sets of other heads.",
         data={"result": result.to_dict()},
         warnings=result.warnings,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp.results import KINDS, CausalEvidence, HeadEvidence, HeadReport
+from interp.head_evidence import KINDS, CausalEvidence, HeadEvidence
+from interp.results import HeadReport
 from interp.sites import Head
 
 TOY_HEADS = {
@@ -43,10 +44,15 @@ def synthetic_report(
                     score=score,
                     interval=(score - 0.02, score + 0.02),
                     null=0.05,
+                    bar=0.3,
                     p_value=0.0004 if found else 1.0,
+                    pattern="yes" if found else "no",
+                    by_third=(None, score, score),
                     confounds={other: 0.1 for other in heads if other != kind},
+                    details={"alpha_1": 0.4, "value_norm_ratio": 0.2} if kind == "sink" else {},
                     effect=1.25 if found else None,
-                    verdict=found,
+                    effect_interval=(1.0, 1.5) if found else None,
+                    confirmed="jointly" if found else "not measured",
                 )
             )
             if found:
@@ -57,9 +63,14 @@ def synthetic_report(
             heads=tuple(Head(*head) for head in found),
             description="mean-ablating the detected heads raises the repeat loss",
             effect=3.1,
+            interval=(2.9, 3.4),
             unit="nats",
-            null_effects=(0.1, 0.2, 0.15),
-            p_value=0.25,
+            share=0.8,
+            null_effects=(0.1, 0.2, 0.15, 0.12),
+            comparison="4 other sets in the same layers",
+            p_value=0.2,
+            least_p=0.2,
+            confirmed="yes",
             details={"loss before": 0.1},
         )
         for kind, found in heads.items()
@@ -76,12 +87,15 @@ def synthetic_report(
         versions={"residscope": "0.1.0"},
         settings={
             "length": length,
+            "lengths": [length] * 8,
+            "n_tokens": n,
             "n_sequences": 8,
             "alpha": 0.05,
             "thresholds": dict.fromkeys(heads, "score >= 0.3"),
             "prepended_bos": True,
             "sink_token": "<bos>",
         },
+        sink_share={"random": 0.25} if "sink" in heads else {},
         tokens_shown=tuple(tokens or ["<bos>", *(chr(65 + i % length) for i in range(2 * length))])[:n],
         patterns=patterns,
         token_loss=loss,

@@ -46,6 +46,6 @@ def test_a_toy_saved_as_a_hugging_face_gpt2_shows_the_same_heads(tmp_path, capsy
         out = tmp_path / str(number)
         assert run(app, ["--model", str(source), "--out", str(out)]) == 0
         heads = json.loads((out / "induction.json").read_text())["heads"]
-        found.append({(h["kind"], h["layer"], h["head"]): round(h["score"], 4) for h in heads if h["verdict"]})
+        found.append({(h["kind"], h["layer"], h["head"]): round(h["score"], 4) for h in heads if h["pattern"] == "yes"})
     assert found[0] == found[1]
     assert {kind for kind, _, _ in found[0]} == {"induction", "previous_token", "sink"}

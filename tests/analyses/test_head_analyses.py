@@ -66,12 +66,13 @@ def test_every_analysis_writes_its_record_and_figures(name, untrained, tmp_path,
     assert values["analysis"] == name
     assert values["model"] == untrained
     assert len(values["heads"]) == len(KINDS[name]) * 2 * 2
-    assert not any(head["verdict"] for head in values["heads"]), "an untrained model has no heads"
+    assert {head["pattern"] for head in values["heads"]} <= {"no", "borderline"}, "an untrained model has no heads"
+    assert {head["confirmed"] for head in values["heads"]} == {"not measured"}
     assert {f"{name}.json", *values["figures"]} == {file.name for file in (tmp_path / "out").iterdir()}
     assert all((tmp_path / "out" / figure).read_bytes().startswith(b"\x89PNG") for figure in values["figures"])
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "no head passed" in shown.out
+    assert "no head has the pattern" in shown.out
 
 
 def test_the_same_command_gives_the_same_record(untrained, tmp_path):
@@ -98,8 +99,9 @@ def test_found_heads_reach_the_record_the_figures_and_the_terminal(untrained, tm
     found = synthetic_report(positions="learned", n_kv_heads=4)
     monkeypatch.setattr("interp.heads.find_heads", lambda *args, **kwargs: found)
     assert analyse("heads", "--model", untrained, "--out", tmp_path) == 0
-    verdicts = [head for head in json.loads((tmp_path / "heads.json").read_text())["heads"] if head["verdict"]]
-    assert len(verdicts) == 6
+    heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
+    assert [head["pattern"] for head in heads].count("yes") == 6
+    assert [head["confirmed"] for head in heads].count("jointly") == 6
     assert "induction heads: 3 of 8" in capsys.readouterr().out
 
 

@@ -24,6 +24,7 @@ KEYS = {
     "config": dict,
     "versions": dict,
     "settings": dict,
+    "sink_share": dict,
     "tokens_shown": list,
     "token_loss": list,
     "token_loss_ablated": list,
@@ -38,9 +39,13 @@ HEAD_KEYS = {
     "score": float,
     "interval": list,
     "null": float,
+    "bar": float,
     "p_value": float,
+    "pattern": str,
+    "by_third": list,
     "confounds": dict,
-    "verdict": bool,
+    "details": dict,
+    "confirmed": str,
 }
 
 
@@ -60,10 +65,10 @@ def report() -> HeadReport:
 def test_the_schema(report):
     values = read(to_json(record(report, "heads", "python analyses/heads.py", ["heads_scores.png"])))
     assert {key: type(value) for key, value in values.items()} == KEYS
-    assert values["schema_version"] == 1
+    assert values["schema_version"] == 2
     for head in values["heads"]:
         assert {key: type(head[key]) for key in HEAD_KEYS} == HEAD_KEYS
-        assert set(head) - set(HEAD_KEYS) == {"effect"}
+        assert set(head) - set(HEAD_KEYS) == {"effect", "effect_interval"}
         low, high = head["interval"]
         assert low <= head["score"] <= high
 

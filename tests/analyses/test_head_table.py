@@ -37,17 +37,19 @@ def test_what_must_be_there(capsys):
     flat = " ".join(text.split())
     for part in (
         "toy: 2 layers × 4 heads, learned positions, 1,234 parameters, float32 on cpu",
-        "'<bos>' (prepended), 20 distinct random tokens, the same 20 again; 8 sequences, seed 0",
-        "induction heads: 3 of 8",
+        "'<bos>' (prepended), 20 distinct random tokens, and the same again; 8 sequences, seed 0",
+        "induction heads: 3 of 8, 3 confirmed look at what followed",
         "duplicate-token heads: 0 of 8",
-        "+3.10 nats: mean-ablating the detected heads raises the repeat loss, "
-        "which gave +0.10 to +0.20 (p .250, the least possible). Loss before 0.1",
+        "+3.10 nats (95 % +2.90 to +3.40, 80% of what there is to lose): mean-ablating the detected heads raises the "
+        "repeat loss; beside 4 other sets in the same layers, which give +0.10 to +0.20 (p .200, the least possible "
+        ".200)",
         "warning the vocabulary is small",
     ):
         assert part in flat
 
 
-def test_a_row_has_verdict_score_interval_null_p_and_effect(capsys):
+def test_b4_b9_a_row_has_both_steps_and_what_each_was_decided_on(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     report = toy(heads={"induction": [(1, 3)]})
     (evidence,) = report.found("induction")
     low, high = (f"{end:.2f}".lstrip("0") for end in evidence.interval)
@@ -55,8 +57,32 @@ def test_a_row_has_verdict_score_interval_null_p_and_effect(capsys):
     bar = row.split()[3]
     assert set(bar) <= set("█▉▊▋▌▍▎▏")
     assert row.split() == [
-        "yes", "L1H3", f"{evidence.score:.2f}".lstrip("0"), bar, low, "to", high, ".05", "<.001", "+1.25"
+        "yes", "L1H3", f"{evidence.score:.2f}".lstrip("0"), bar, low, "to", high, ".30", "<.001", "+1.25", "[1.00,",
+        "1.50]", "jointly",
     ]  # fmt: skip
+    header = next(line for line in shown(report, capsys).splitlines() if line.startswith("pattern"))
+    assert "p (> bar)" in header
+    assert "confirmed" in header
+
+
+def test_b4_the_sink_table_shows_the_share_that_decides_and_how_a_sink_rests(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    text = shown(toy(heads={"sink": [(1, 0)]}), capsys)
+    assert "share" in next(line for line in text.splitlines() if line.startswith("pattern"))
+    assert "alpha .40, value .20" in next(line for line in text.splitlines() if "L1H0" in line)
+    assert "are sinks (Gu et al.): 25% on random tokens; the model reads no text" in " ".join(text.split())
+
+
+def test_a_borderline_head_says_so_and_a_score_in_part_of_the_tokens_too(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    report = toy(heads={"induction": [(1, 3)]})
+    evidence = tuple(
+        replace(one, pattern="borderline", confirmed="not measured", by_third=(0.9, 0.1, None)) if one.found else one
+        for one in report.evidence
+    )
+    text = shown(replace(report, evidence=evidence), capsys)
+    assert next(line for line in text.splitlines() if "L1H3" in line).startswith("borderline")
+    assert "in part  L1H3 (by thirds of the tokens .90 .10 -)" in text
 
 
 @pytest.mark.parametrize("model", ["toy", "gpt2"])
@@ -75,7 +101,7 @@ def test_nothing_found_is_said_plainly(capsys):
     best = report.of_kind("induction")[0]
     flat = " ".join(shown(report, capsys).split())
     assert "induction heads: 0 of 8" in flat
-    assert "no head passed; needed is score >= 0.3, with p < 0.05" in flat
+    assert "no head has the pattern; needed is score >= 0.3, with p < 0.05" in flat
     assert f"({best.name}, p 1)" in flat
 
 
@@ -99,14 +125,15 @@ def test_bars_where_the_terminal_has_no_blocks(monkeypatch):
     report = toy(heads={"induction": [(1, 3)]})
     show(report, None, 1, 1234, "float32 on cpu")
     page.flush()
-    assert " ######" in page.buffer.getvalue().decode()
+    assert " #####" in page.buffer.getvalue().decode()
 
 
-def test_an_effect_with_a_test_of_its_own_shows_its_p(capsys):
+def test_b8_a_set_without_a_fair_comparison_says_so(capsys):
     report = toy(heads={"sink": [(1, 0)]})
     (causal,) = report.causal
-    observed = replace(report, causal=(replace(causal, null_effects=(), p_value=0.0312),))
-    assert "raises the repeat loss (p .031)." in " ".join(shown(observed, capsys).split())
+    alone = replace(causal, null_effects=(), p_value=1.0, comparison="no fair comparison: layer 1 has 0 other heads")
+    text = " ".join(shown(replace(report, causal=(alone,)), capsys).split())
+    assert "raises the repeat loss; no fair comparison: layer 1 has 0 other heads" in text
 
 
 def test_a_crowd_of_found_heads_is_counted(capsys):

@@ -17,10 +17,10 @@ def test_each_published_head_has_its_score_and_rank_here():
     by_name = {(row["kind"], row["layer"], row["head"]): row for row in comparison["heads"]}
     assert len(by_name) == sum(head.kind in FOUND for head in GPT2_SMALL)
     row = by_name["previous_token", 4, 11]
-    assert (row["rank"], row["verdict"]) == (1, True)
+    assert (row["rank"], row["pattern"], row["confirmed"]) == (1, "yes", "jointly")
     assert row["score"] == report.scores("previous_token")[4, 11]
     assert by_name["induction", 5, 5]["published_score"] == 0.93
-    assert not by_name["induction", 5, 5]["verdict"]
+    assert by_name["induction", 5, 5]["pattern"] == "no"
     assert comparison["not_published"] == {"previous_token": [], "induction": ["L8H8"]}
 
 

@@ -91,7 +91,7 @@ def test_all_heads_are_drawn_when_seen_and_chosen_by_a_tap(visit):
     page.locator("[data-drawn]").nth(3).wait_for()
     page.locator("[data-head=L1H1]").click()
     assert page.locator("[data-head=L1H1]").get_attribute("aria-pressed") == "true"
-    assert "L1H1" in page.locator(".columns h3").first.inner_text()
+    page.locator(".columns h3").first.filter(has_text="L1H1").wait_for()
 
 
 def test_a_packed_head_shows_its_weights_as_near_as_it_says(visit, monkeypatch):

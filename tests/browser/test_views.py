@@ -139,13 +139,17 @@ def test_the_head_report(visit, width, theme):
         ranked, found = result.of_kind(kind), result.found(kind)
         names = page.locator("table.data tbody tr th").all_inner_texts()
         assert names == [str(one.name) for one in ranked]
-        scores = page.locator("table.data tbody td:nth-child(3)").all_inner_texts()
+        steps = page.locator("table.data tbody td:nth-child(2)").all_inner_texts()
+        assert steps == [one.pattern for one in ranked]
+        confirmed = page.locator("table.data tbody td:nth-child(3)").all_inner_texts()
+        assert confirmed == [one.confirmed.replace("not measured", "–") for one in ranked]
+        scores = page.locator("table.data tbody td:nth-child(4)").all_inner_texts()
         assert [chance(score.strip()) for score in scores] == pytest.approx([one.score for one in ranked], abs=0.0006)
         assert page.locator("tr.marked").count() == len(found)
         assert page.locator(".takeover").inner_text().startswith(str(len(found)))
         assert f"+{result.causal[0].effect:.2f} nats" in page.locator("p.evidence").inner_text()
-    page.get_by_role("button", name="p", exact=True).click()
-    column = [chance(text.strip()) for text in page.locator("table.data tbody td:nth-child(6)").all_inner_texts()]
+    page.get_by_role("button", name="p (> bar)", exact=True).click()
+    column = [chance(text.strip()) for text in page.locator("table.data tbody td:nth-child(7)").all_inner_texts()]
     assert column == sorted(column, reverse=True)
     canvas = page.locator(".matrix canvas").first
     canvas.focus()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.prompts import ordinary_ids, repeated_tokens
+from interp.prompts import mixed_repeats, ordinary_ids, repeated_tokens
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
 from models.text import SymbolTokenizer
@@ -20,13 +20,34 @@ def test_the_second_half_repeats_and_the_control_does_not(bos: bool) -> None:
     lead, n = int(bos), prompts.length
     assert prompts.n_prepended == lead
     assert prompts.repeated.shape == prompts.control.shape == (5, lead + 40)
-    assert torch.equal(prompts.repeated[:, lead : lead + n], prompts.repeated[:, prompts.second_half])
+    assert torch.equal(prompts.repeated[:, lead : lead + n], prompts.repeated[prompts.again].view(5, n))
     assert torch.equal(prompts.control[:, : lead + n], prompts.repeated[:, : lead + n])
     for row in prompts.control:
         assert len(set(row.tolist())) == lead + 40
     if bos:
         assert (prompts.repeated[:, 0] == 64).all()
         assert not (prompts.repeated[:, 1:] == 64).any()
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("bos", [True, False])
+def test_b11_mixed_blocks_differ_in_length_and_place_and_nothing_else_repeats(bos: bool, at_end: bool) -> None:
+    prompts = mixed_repeats(model(bos=bos), n_sequences=16, at_end=at_end)
+    assert len(set(prompts.lengths)) >= 8
+    assert list(prompts.lengths) == sorted(prompts.lengths, reverse=True)
+    assert min(prompts.lengths) >= 5
+    assert len({start - n for start, n in zip(prompts.starts, prompts.lengths, strict=True)}) >= 8
+    for row, control, start, n in zip(
+        prompts.repeated.tolist(), prompts.control.tolist(), prompts.starts, prompts.lengths, strict=True
+    ):
+        assert row[start : start + n] == row[start - n : start]
+        assert len(set(row)) == len(row) - n
+        assert len(set(control)) == len(control)
+        assert row[:start] == control[:start]
+        assert row[start + n :] == control[start + n :]
+        assert not at_end or start + n == len(row)
+    assert prompts.starts[0] - prompts.lengths[0] == int(bos) or at_end
+    assert prompts.again.sum(1).tolist() == list(prompts.lengths)
 
 
 def test_the_seed_decides_and_the_global_random_state_is_left_alone() -> None:

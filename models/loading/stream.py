@@ -50,19 +50,21 @@ class Adapter:
 
     Attributes:
         places: for each checkpoint tensor, the parameters made from it. Two tensors with the same place must agree.
-        optional: tensors that may be absent, such as the unembedding of a tied model.
+        either: names of one and the same tensor, of which some may be absent: a tied model's embedding.
         ignored: names of tensors that hold no weights, such as causal masks.
     """
 
     places: Mapping[str, tuple[Place, ...]]
-    optional: frozenset[str] = frozenset()
+    either: tuple[str, ...] = ()
     ignored: re.Pattern[str] | None = None
 
     def check_names(self, source: TensorSource) -> list[str]:
         """Return the names to read, in order. Raises CheckpointMismatch on names left over or missing."""
         ignored = {name for name in source.names() if self.ignored is not None and self.ignored.fullmatch(name)}
         found = set(source.names()) - ignored
-        left_over, missing = sorted(found - set(self.places)), sorted(set(self.places) - found - self.optional)
+        left_over, missing = sorted(found - set(self.places)), sorted(set(self.places) - found - set(self.either))
+        if self.either and not found & set(self.either):
+            missing.append(" or ".join(self.either))
         problems = []
         if left_over:
             problems.append(f"{len(left_over)} tensors have no place in this architecture: {_some(left_over)}")
@@ -87,7 +89,8 @@ def adapter(
     Args:
         model: gives the parameters to be filled.
         locate: from our parameter's name to the checkpoint tensor it comes from, and how.
-        tied_copy: the unembedding's name; a tied model may have it, and then it must equal the embedding.
+        tied_copy: the unembedding's name; a tied model may have it instead of the embedding, or beside it, and then
+            they must be equal.
         ignored: see ``Adapter``.
     """
     places: dict[str, tuple[Place, ...]] = {}
@@ -96,8 +99,9 @@ def adapter(
         places[theirs] = (*places.get(theirs, ()), Place(ours, transform))
     if not model.cfg.tied:
         return Adapter(places, ignored=ignored)
+    embedding, _ = locate("embed.W_E")
     places[tied_copy] = (Place("embed.W_E"),)
-    return Adapter(places, optional=frozenset({tied_copy}), ignored=ignored)
+    return Adapter(places, either=(embedding, tied_copy), ignored=ignored)
 
 
 def block_part(ours: str) -> tuple[int, str, str]:

@@ -10,7 +10,11 @@ from typing import Any
 from models.errors import InputError, LoadError
 from models.loading.quiet import quiet
 
-_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+# any of them says that there is a tokenizer; which class reads which of them, AutoTokenizer knows
+_FILES = (
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
+    "sentencepiece.bpe.model", "spm.model",
+)  # fmt: skip
 
 
 class PretrainedTokenizer:
@@ -27,8 +31,18 @@ class PretrainedTokenizer:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.bos_token_id: int | None = inner.bos_token_id
-        plain, own = self.encode("0"), list(inner.encode("0"))
-        self.prepends_bos = self.bos_token_id is not None and own[: len(plain) + 1] == [self.bos_token_id, *plain]
+        self.prepends_bos = self.bos_token_id is not None and self._prepends()
+
+    def _prepends(self) -> bool:
+        """Return whether BOS leads what the tokenizer makes of a text, the first that its vocabulary has."""
+        for text in ("0", *self.inner.get_vocab()):
+            try:
+                plain = self.encode(text)
+            except InputError:  # a vocabulary of other symbols, without an unknown token
+                continue
+            if plain and self.bos_token_id not in plain:
+                return list(self.inner.encode(text))[: len(plain) + 1] == [self.bos_token_id, *plain]
+        return False
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``, without anything added. Raises InputError where it has no ids for it."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from models.errors import CheckpointMismatch
 from models.loading import load_model
 from tests.models.loading.families import LLAMA3_ROPE, NO_IDS, build, save, tokens
 
@@ -105,6 +106,23 @@ def test_a_tied_model_may_bring_its_unembedding(tmp_path):
     ours = load_model(folder)
     assert ours.unembed.weight is ours.embed.W_E
     assert_parity(ours(tokens(theirs)), theirs(tokens(theirs)).logits)
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+def test_c2_a_tied_model_may_bring_its_unembedding_alone(family, tmp_path):
+    theirs = build(family, tie_word_embeddings=True)
+    folder = save(theirs, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    embedding = next(name for name in tensors if name.endswith(("wte.weight", "embed_tokens.weight")))
+    tensors["lm_head.weight"] = tensors.pop(embedding)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    ours = load_model(folder)
+    assert ours.unembed.weight is ours.embed.W_E
+    assert_parity(ours(tokens(theirs)), theirs(tokens(theirs)).logits)
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointMismatch, match=r"1 tensors are missing: .* or lm_head\.weight"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -220,6 +220,18 @@ def test_settings_that_do_not_are_accepted(copy):
     load_model(folder)
 
 
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+def test_c1_bookkeeping_of_tools_is_accepted_and_mathematics_is_not(copy, family):
+    folder = copy(family)
+    change_config(
+        folder, max_sequence_length=2048, _attn_implementation_autoset=True, unsloth_version="2026.1", axolotl_run="x",
+        mergekit_method="slerp", tokenizer_version=3, model_max_length=4096,
+    )  # fmt: skip
+    load_model(folder)
+    change_config(folder, quantization_config={"bits": 4}, final_logit_softcapping=30.0)
+    refused(folder, UnsupportedModel, "final_logit_softcapping = 30.0, quantization_config")
+
+
 # -- tensors that do not fit ---------------------------------------------------------------------------------------
 
 

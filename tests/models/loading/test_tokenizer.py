@@ -121,6 +121,44 @@ def test_a_long_text_gives_no_warning(case):
     assert len(model.tokenizer.encode("a" * 100)) == 100
 
 
+def test_c3_a_tokenizer_of_vocab_txt_is_not_lost(tmp_path):
+    from transformers import BertTokenizerFast
+
+    folder = save(build("GPT2", vocab_size=300), tmp_path / "model")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    expected = BertTokenizerFast(str(folder / "vocab.txt")).encode("ab b", add_special_tokens=False)
+    assert load_model(folder).tokenizer.encode("ab b") == expected == [5, 7, 6]
+
+
+def test_c3_vocab_json_and_merges_are_not_lost(tmp_path):
+    import json
+
+    folder = save(build("GPT2", vocab_size=300), tmp_path / "model")
+    vocab = {token: i for i, token in enumerate([*BYTES, "ab"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("#version: 0.2\na b\n")
+    assert load_model(folder).tokenizer.encode("ab") == [256]
+
+
+def test_c4_a_vocabulary_of_board_squares_without_an_unknown_token_loads(tmp_path):
+    from transformers import PreTrainedTokenizerFast
+
+    squares = [f"{column}{row}" for column in "ABCDEFGH" for row in range(1, 9)]
+    inner = Tokenizer(models.WordLevel({square: i for i, square in enumerate(["<s>", *squares])}))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    for prepends in (False, True):
+        folder = save(build("GPT2", vocab_size=65), tmp_path / str(prepends))
+        if prepends:
+            inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+        PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>").save_pretrained(folder)
+        model = load_model(folder)
+        assert model.tokenizer.prepends_bos is prepends
+        assert model.to_str_tokens("A1 C4", prepend_bos=False) == ["A1", "C4"]
+        with pytest.raises(InputError, match="cannot encode '0'"):
+            model.to_tokens("0")
+
+
 def test_a_folder_without_tokenizer_has_none(tmp_path):
     assert from_folder(tmp_path) is None
 

@@ -51,7 +51,7 @@ def load_bridge(folder: Path, dtype: torch.dtype, device: torch.device) -> Bridg
         from transformer_lens.model_bridge import TransformerBridge
     except ImportError:
         raise LoadError(
-            "backend='transformer-lens' needs TransformerLens; run `pip install 'transformer-lens==4.3.0'`"
+            "backend='transformer-lens' needs TransformerLens; run `pip install 'residscope[transformer-lens]'`, or in a checkout `pip install -e '.[transformer-lens]'`"
         ) from None
     texts = tokenizer.from_folder(folder)
     if texts is None:

@@ -50,12 +50,11 @@ def load_object(
         CheckpointMismatch: tensors that do not fit.
     """
     config: Any = getattr(theirs, "config", None)
-    model_type = getattr(config, "model_type", None)
+    model_type = str(getattr(config, "model_type", ""))
     name = type(theirs).__name__
     if _CLASSES.get(model_type) != name:
-        close = "" if model_type is None else nearest(name, _CLASSES.values())
         raise UnsupportedModel(
-            f"a {name} in memory cannot be loaded{close}; handled are {', '.join(_CLASSES.values())} (merge adapters "
+            f"a {name} in memory cannot be loaded{nearest(name, _CLASSES.values())}; handled are {', '.join(_CLASSES.values())} (merge adapters "
             "first, such as with merge_and_unload())"
         )
     for part_name, part in theirs.named_modules():

@@ -11,13 +11,14 @@ from models.errors import LoadError, UnsupportedModel, nearest
 # What Hugging Face's config.json may say without changing logits: bookkeeping, training, sampling.
 NOT_MATHEMATICS = frozenset(
     {
-        "architectures", "attention_dropout",
-        "attn_implementation", "attn_pdrop", "bos_token_id", "do_sample", "dtype", "embd_pdrop", "eos_token_id",
-        "finetuning_task", "gradient_checkpointing", "id2label", "initializer_range", "is_llama_config", "label2id",
-        "max_length", "max_sequence_length", "max_seq_len", "max_seq_length", "model_max_length", "model_type",
-        "output_attentions", "output_hidden_states", "output_past", "problem_type", "pruned_heads", "seq_length", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
-        "repetition_penalty", "resid_pdrop", "return_dict", "task_specific_params", "temperature", "tokenizer_class",
-        "top_k", "top_p", "torch_dtype", "transformers.js_config", "transformers_version", "unk_token_id", "use_cache",
+        "architectures", "attention_dropout", "attn_implementation", "attn_pdrop", "bos_token_id",
+        "do_sample", "dtype", "embd_pdrop", "eos_token_id", "finetuning_task", "gradient_checkpointing",
+        "id2label", "initializer_range", "is_llama_config", "label2id", "max_length", "max_seq_len",
+        "max_seq_length", "max_sequence_length", "model_max_length", "model_type", "output_attentions",
+        "output_hidden_states", "output_past", "pad_token_id", "pretraining_tp", "problem_type",
+        "reorder_and_upcast_attn", "repetition_penalty", "resid_pdrop", "return_dict", "seq_length",
+        "task_specific_params", "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype",
+        "transformers.js_config", "transformers_version", "unk_token_id", "use_cache",
     }
 )  # fmt: skip
 
@@ -94,7 +95,9 @@ class Settings:
     def finish(self, harmless: Collection[str] = ()) -> None:
         """Raise UnsupportedModel where a setting was not read, is not known to be harmless, and is not off."""
         unknown = {name: self._values[name] for name in self._unread - set(harmless) if not is_bookkeeping(name)}
-        on = [f"{name} = {value!r}" for name, value in sorted(unknown.items()) if value not in (None, False)]
+        on = [
+            f"{name} = {value!r}" for name, value in sorted(unknown.items()) if value not in (None, False, {}, [], "")
+        ]
         if on:
             raise UnsupportedModel(
                 f"{self.origin}: settings that this loader does not know and that may change the mathematics: "

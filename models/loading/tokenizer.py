@@ -12,8 +12,8 @@ from models.loading.quiet import quiet
 
 # any of them says that there is a tokenizer; which class reads which of them, AutoTokenizer knows
 _FILES = (
-    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
-    "sentencepiece.bpe.model", "spm.model",
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
+    "spiece.model", "sentencepiece.bpe.model", "spm.model",
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ x = embed(tokens) (+ positions)        for each block: x = block(x)        logit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -30,11 +29,10 @@ from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.read_only import read_only
 from models.parts.rope import Rotation, frequencies, rotation
 from models.replaced import know, replaced_part
-from models.text import TextInterface, Tokenizer
-from models.tokens import check_loss, check_mask, check_tokens
+from models.text import ModelInput, TextInterface, Tokenizer
+from models.tokens import check_loss
 
 ReturnType = Literal["logits", "loss", "both"] | None
-ModelInput = str | Sequence[str] | Int[Tensor, "batch pos"] | Int[Tensor, "pos"]
 
 
 class HookedDecoder(HookedModule, TextInterface):
@@ -99,7 +97,8 @@ class HookedDecoder(HookedModule, TextInterface):
         """Run the model.
 
         Args:
-            input: token ids ``[batch, pos]`` or ``[pos]``, a text, or several texts (padded on the right).
+            input: token ids ``[batch, pos]`` or ``[pos]`` (a tensor, an array or lists), a text, or several texts
+                (padded on the right).
             return_type: ``logits`` ``[batch, pos, d_vocab]``, ``loss`` in nats, ``both``, or None.
             attention_mask: True (or 1) at real tokens, False at padding, on either side.
             prepend_bos: for text, see ``to_tokens``.
@@ -139,25 +138,6 @@ class HookedDecoder(HookedModule, TextInterface):
         if self.pos_embed is None:
             return x
         return x + self.hook_pos_embed(self.pos_embed(step.positions).expand_as(x))
-
-    def prepare(
-        self,
-        input: ModelInput,
-        attention_mask: Tensor | None = None,
-        prepend_bos: bool | None = None,
-        padding: Literal["left", "right"] = "right",
-    ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"] | None]:
-        """Return checked token ids, and which of them are real (None for all). Raises InputError."""
-        if isinstance(input, Tensor):
-            tokens = check_tokens(input, self.cfg, self.device)
-            return tokens, check_mask(attention_mask, tokens)
-        if attention_mask is not None:
-            raise InputError("attention_mask goes with token ids; texts make their own")
-        texts = [input] if isinstance(input, str) else input
-        if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"expected token ids or text, got {type(input).__name__}; make ids a tensor [batch, pos]")
-        tokens, real = self.to_batch(texts, prepend_bos, padding)
-        return check_tokens(tokens, self.cfg, self.device), None if real.all() else real
 
     def _n_blocks(self, stop_at_layer: int | None) -> int:
         n_layers = self.cfg.n_layers

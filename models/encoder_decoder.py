@@ -30,7 +30,7 @@ from models.parts.norm import make_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.read_only import read_only
 from models.parts.rope import frequencies, rotation
-from models.text import TextInterface, Tokenizer
+from models.text import Ids, TextInterface, Tokenizer
 from models.tokens import check_loss, check_mask, check_tokens
 
 ReturnType = Literal["logits", "loss", "both"] | None
@@ -91,8 +91,8 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
 
     def forward(
         self,
-        source: Int[Tensor, "batch pos"],
-        target: Int[Tensor, "batch target_pos"],
+        source: Ids,
+        target: Ids,
         return_type: ReturnType = "logits",
         *,
         source_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -102,7 +102,7 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
         """Run both stacks.
 
         Args:
-            source, target: token ids ``[batch, pos]``; the same batch, any two lengths.
+            source, target: token ids ``[batch, pos]``, a tensor, an array or lists; the same batch, any two lengths.
             return_type: ``logits`` ``[batch, target_pos, d_vocab]``, ``loss`` in nats over the target, ``both``, None.
             source_mask, target_mask: True at real tokens, False at padding, on either side.
             loss_per_token: give the loss as ``[batch, target_pos - 1]``, NaN at padding.
@@ -112,7 +112,7 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
         """
         if return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
-        target = check_tokens(target, self.cfg, self.device)
+        target = check_tokens(target, self.cfg, self.device, "target ids")
         real = check_mask(target_mask, target)
         if return_type in ("loss", "both") and not loss_per_token:
             check_loss(target, real)
@@ -127,9 +127,9 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
         loss = next_token_loss(logits, target, real, loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
-    def encode(self, source: Int[Tensor, "batch pos"], source_mask: Bool[Tensor, "batch pos"] | None = None) -> Memory:
+    def encode(self, source: Ids, source_mask: Bool[Tensor, "batch pos"] | None = None) -> Memory:
         """Run the encoder: one vector per source position, and which of them are real."""
-        source = check_tokens(source, self.cfg, self.device)
+        source = check_tokens(source, self.cfg, self.device, "source ids")
         real = check_mask(source_mask, source)
         step = self._step(source, real, padding_mask(real))
         with self._at(step.positions):
@@ -164,7 +164,7 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
     @torch.no_grad()
     def generate(
         self,
-        source: Int[Tensor, "batch pos"],
+        source: Ids,
         start: int,
         max_new_tokens: int = 20,
         *,

@@ -18,7 +18,8 @@ from models.errors import InputError
 from models.parts.kv_cache import KVCache
 
 if TYPE_CHECKING:
-    from models.decoder import HookedDecoder, ModelInput
+    from models.decoder import HookedDecoder
+    from models.text import ModelInput
 
 
 def prune_logits(

@@ -19,13 +19,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.config import StackConfig
 from models.errors import InputError, TokenizerMissing
+from models.tokens import as_ids, check_mask, check_tokens, shown, texts_in
+
+Ids = Int[Tensor, "batch pos"] | Int[Tensor, "pos"] | np.ndarray | Sequence[int] | Sequence[Sequence[int]]
+ModelInput = str | Sequence[str] | Ids
 
 
 @runtime_checkable
@@ -91,7 +97,7 @@ def encode(tokenizer: Tokenizer | None, text: str, prepend_bos: bool | None) -> 
     """Return the ids of one text, led as ``prepend_bos`` says (see above). Raises InputError where nothing is left."""
     if tokenizer is None:
         raise TokenizerMissing("this model has no tokenizer; pass token ids [batch, pos] instead of text")
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode(check_text(text))
     bos = tokenizer.bos_token_id
     wanted = tokenizer.prepends_bos if prepend_bos is None else prepend_bos
     if prepend_bos and bos is None:
@@ -106,9 +112,22 @@ def encode(tokenizer: Tokenizer | None, text: str, prepend_bos: bool | None) -> 
     return ids
 
 
+def check_text(text: str) -> str:
+    """Return a text that has a UTF-8 form. Raises InputError where it holds a byte that could not be decoded.
+
+    A command line with bytes that are no UTF-8 gives such a text, and so does a cut in the middle of an emoji.
+    """
+    if found := re.search("[\ud800-\udfff]", text):
+        code = ord(found[0])
+        what = f"the byte 0x{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else f"half a character, U+{code:04X}"
+        raise InputError(f"the text is not UTF-8: {what} at character {found.start() + 1} of {len(text)}; leave it out")
+    return text
+
+
 class TextInterface:
     """``to_tokens`` and its inverses; a model mixes this in and sets ``tokenizer``."""
 
+    cfg: StackConfig
     tokenizer: Tokenizer | None
 
     @property
@@ -127,7 +146,7 @@ class TextInterface:
             TokenizerMissing: the model has no tokenizer.
             InputError: texts of different token length (``to_batch`` pads them), or no text at all.
         """
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = _texts(text)
         rows = [encode(self.tokenizer, one, prepend_bos) for one in texts]
         if len({len(row) for row in rows}) != 1:
             raise InputError(
@@ -140,7 +159,7 @@ class TextInterface:
         self, texts: str | Sequence[str], prepend_bos: bool | None = None, padding: Literal["left", "right"] = "right"
     ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Return token ids and the attention mask of texts of any lengths, padded on one side."""
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = _texts(texts)
         if not texts:
             raise InputError("no texts were given")
         if padding not in ("left", "right"):
@@ -154,6 +173,29 @@ class TextInterface:
             tokens[i, columns] = torch.tensor(row)
             real[i, columns] = True
         return tokens.to(self.device), real.to(self.device)
+
+    def prepare(
+        self,
+        input: ModelInput,
+        attention_mask: Any = None,
+        prepend_bos: bool | None = None,
+        padding: Literal["left", "right"] = "right",
+    ) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"] | None]:
+        """Return checked token ids, and which of them are real (None for all).
+
+        Every way into a model asks here, so that all take the same: ids as a tensor, an array or lists, or texts.
+
+        Raises:
+            InputError: anything else, ids outside the vocabulary, a mask that does not fit.
+        """
+        texts = texts_in(input)
+        if texts is None:
+            tokens = check_tokens(input, self.cfg, self.device)
+            return tokens, check_mask(attention_mask, tokens)
+        if attention_mask is not None:
+            raise InputError("attention_mask goes with token ids; texts make their own")
+        tokens, real = self.to_batch(texts, prepend_bos, padding)
+        return check_tokens(tokens, self.cfg, self.device), None if real.all() else real
 
     def to_string(self, tokens: Int[Tensor, "pos"] | Sequence[int] | int) -> str:
         """Return the text of one sequence of ids."""
@@ -177,7 +219,7 @@ class TextInterface:
         """Return the id of a text that is exactly one token. Raises InputError where it is not."""
         if self.tokenizer is None:
             raise TokenizerMissing("this model has no tokenizer, so text has no ids")
-        ids = self.tokenizer.encode(text)
+        ids = self.tokenizer.encode(check_text(text))
         if len(ids) != 1:
             raise InputError(f"{text!r} is {len(ids)} tokens, {self.to_str_tokens(ids)}; a single token is needed")
         return ids[0]
@@ -196,15 +238,17 @@ def _shown(tokenizer: Tokenizer, token: int) -> str:
     )
 
 
-def _ids(tokens: Tensor | Sequence[int] | int) -> list[int]:
-    try:
-        ids = torch.as_tensor(tokens)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"one sequence of ids is needed; got {tokens!r}") from None
+def _texts(given: Any) -> list[str]:
+    texts = texts_in(given)
+    if texts is None:
+        raise InputError(f"expected a text or texts, got {shown(given)}")
+    return texts
+
+
+def _ids(tokens: Any) -> list[int]:
+    ids = as_ids(tokens, "a sequence of token ids")
     if ids.ndim == 2 and ids.shape[0] == 1:
         ids = ids[0]
     if ids.ndim > 1:
         raise InputError(f"one sequence of ids is needed; got one of shape {tuple(ids.shape)}")
-    if ids.is_floating_point() and ids.numel():
-        raise InputError(f"token ids are {ids.dtype}; expected integers")
     return ids.reshape(-1).tolist()

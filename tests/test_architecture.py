@@ -45,9 +45,12 @@ def test_toolkit_functions_do_not_print_seed_or_pick_devices(path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_what_is_imported_is_a_declared_dependency(path):
+def test_d17_what_is_imported_is_a_declared_dependency_or_an_extra(path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    optional = project["optional-dependencies"]
+    extras = [*project["dependencies"], *optional["transformer-lens"]]
+    if path.is_relative_to(ROOT / "benchmarks"):
+        extras += optional["dev"]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in extras}
     allowed = declared | set(sys.stdlib_module_names) | set(PACKAGES) | {"tokenizers"}  # a part of transformers
     for node in ast.walk(ast.parse(path.read_text())):
@@ -59,6 +62,14 @@ def test_what_is_imported_is_a_declared_dependency(path):
             continue
         for module in modules:
             assert module.split(".")[0] in allowed, f"line {node.lineno}: {module}"
+
+
+def test_d17_users_have_extras_for_transformer_lens_and_notebooks():
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(requirement.startswith("jupyterlab") for requirement in optional["notebook"])
+    assert set(optional["transformer-lens"]) <= set(optional["dev"])
+    source = (ROOT / "models" / "loading" / "bridge.py").read_text()
+    assert "residscope[transformer-lens]" in source, "what is missing is named by its extra"
 
 
 def test_importing_models_is_light():

@@ -16,6 +16,7 @@ from interp.decoders import is_resumable
 from interp.prompts.pairs import describe_misalignment
 from models.errors import InputError
 from models.protocol import HookedModel
+from models.tokens import as_mask, texts_in
 
 Prompts = Int[Tensor, "batch pos"] | np.ndarray | str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -28,8 +29,8 @@ def aligned(
     Raises InputError where they do not align: both tokenisations are shown and the first difference is marked.
     """
     clean, corrupted = (_ids_or_text(side, what) for side, what in ((clean, "clean"), (corrupted, "corrupted")))
-    if attention_mask is not None and not isinstance(attention_mask, Tensor):
-        attention_mask = _as_mask(attention_mask)
+    if attention_mask is not None:
+        attention_mask = as_mask(attention_mask)
     if not (isinstance(clean, Tensor) and isinstance(corrupted, Tensor)):
         if attention_mask is not None:
             raise InputError("attention_mask goes with token ids; texts make their own")
@@ -50,27 +51,15 @@ def aligned(
 
 def _ids_or_text(side: Any, what: str) -> Tensor | list[str]:
     """Return ids as a tensor, texts as a list."""
-    if isinstance(side, str):
-        return [side]
-    if isinstance(side, (list, tuple)):
-        if not side:
+    texts = texts_in(side)
+    if texts is not None:
+        if not texts:
             raise InputError("no prompts were given; give ids [batch, pos], a text or texts")
-        if all(isinstance(one, str) for one in side):
-            return list(side)
+        return texts
     ids = as_ids(side, f"the {what} prompts")
     if ids.ndim not in (1, 2):
         raise InputError(f"the {what} prompts have shape {tuple(ids.shape)}; expected ids [batch, pos]")
     return ids
-
-
-def _as_mask(mask: Any) -> Tensor:
-    """Return lists or an array as a tensor; the model checks shape and values."""
-    try:
-        return torch.as_tensor(mask)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(
-            f"attention_mask is a {type(mask).__name__}; expected True at real tokens, [batch, pos]"
-        ) from None
 
 
 def _batched(ids: Tensor) -> Int[Tensor, "batch pos"]:

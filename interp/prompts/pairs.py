@@ -19,6 +19,7 @@ from interp.checks import as_ids
 from interp.metrics import LogitDifference
 from models.errors import InputError, TokenizerMissing
 from models.protocol import HookedModel
+from models.tokens import as_mask
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,12 @@ class PromptBatch:
                 )
 
     def _check_mask(self) -> None:
-        mask = self.attention_mask
-        if mask is None:
+        if self.attention_mask is None:
             return
-        fits = isinstance(mask, Tensor) and mask.shape == self.clean.shape
-        if not fits or not bool(((mask == 0) | (mask == 1)).all()):
-            shown = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        mask = as_mask(self.attention_mask)
+        if mask.shape != self.clean.shape or not bool(((mask == 0) | (mask == 1)).all()):
             raise InputError(
-                f"attention_mask is {shown}; expected True at real tokens and False at padding, "
+                f"attention_mask is {tuple(mask.shape)}; expected True at real tokens and False at padding, "
                 f"{tuple(self.clean.shape)}"
             )
         object.__setattr__(self, "attention_mask", mask.bool())

@@ -29,6 +29,7 @@ from models.hooks.cache import ActivationCache
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
 from models.protocol import ResumableModel
+from models.tokens import check_tokens
 
 Route = Literal["K", "Q"]
 Pair = tuple[Head, Head]
@@ -63,6 +64,7 @@ def link_effects(
     _check_order(links)
     if not links:
         return {}, {}
+    tokens = check_tokens(tokens, model.cfg, model.device)
     run = _Run.of(model, tokens, route, sorted({later.layer for _, later in links}))
     intact: dict[Head, PerSequence] = {}
     for layer in run.layers:
@@ -95,6 +97,7 @@ def whole_effects(
     _check_order(links)
     if not links:
         return {}
+    tokens = check_tokens(tokens, model.cfg, model.device)
     layers = sorted({later.layer for _, later in links})
     sources = sorted({earlier for earlier, _ in links})
     z_hooks = sorted({f"blocks.{head.layer}.attn.hook_z" for head in sources})

@@ -17,6 +17,7 @@ from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.weights.head_circuits import carried, ov_circuit, qk_circuit, reads_normalised
 from models.protocol import ResumableModel
+from models.tokens import check_sample
 
 CHUNK = 4096  # rows of the vocabulary at a time: the tables are never copied whole
 
@@ -65,8 +66,8 @@ def full_ov_circuit(
     Returns:
         Logits before the norms on the way divide by their scales. Memory: len(tokens) x (len(outputs) + d_model).
     """
-    tokens = tokens.to(model.device)
-    outputs = tokens if outputs is None else outputs.to(model.device)
+    tokens = check_sample(tokens, model.cfg, model.device)
+    outputs = tokens if outputs is None else check_sample(outputs, model.cfg, model.device, "outputs")
     written = ov_circuit(model, layer, head).write(normalised_embeddings(model, layer, tokens))
     written = carried(model, written, layer, len(model.blocks))
     return _token_circuit(model, tokens, outputs, written @ final_directions(model, outputs).T)
@@ -91,8 +92,8 @@ def full_qk_circuit(
 
     Memory: len(tokens) x len(keys), and (len(tokens) + len(keys)) x d_model.
     """
-    tokens = tokens.to(model.device)
-    keys = tokens if keys is None else keys.to(model.device)
+    tokens = check_sample(tokens, model.cfg, model.device)
+    keys = tokens if keys is None else check_sample(keys, model.cfg, model.device, "keys")
     circuit = qk_circuit(model, layer, head, relative=relative)
     queries_read, keys_read = (normalised_embeddings(model, layer, sample) for sample in (tokens, keys))
     return _token_circuit(model, tokens, keys, circuit.scores(queries_read, keys_read))

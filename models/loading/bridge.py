@@ -33,7 +33,6 @@ from models.loading.quiet import quiet
 from models.parts.loss import next_token_loss
 from models.parts.positions import absolute_positions
 from models.text import TextInterface, Tokenizer
-from models.tokens import check_mask, check_tokens
 
 # Where the bridge's point of our meaning has another name. Its own hook_resid_mid is the MLP's input alone: an edit
 # there does not reach the stream by itself, see ``BridgedModel._middle``.
@@ -51,7 +50,8 @@ def load_bridge(folder: Path, dtype: torch.dtype, device: torch.device) -> Bridg
         from transformer_lens.model_bridge import TransformerBridge
     except ImportError:
         raise LoadError(
-            "backend='transformer-lens' needs TransformerLens; run `pip install 'residscope[transformer-lens]'`, or in a checkout `pip install -e '.[transformer-lens]'`"
+            "backend='transformer-lens' needs TransformerLens; run `pip install 'residscope[transformer-lens]'`, or in "
+            "a checkout `pip install -e '.[transformer-lens]'`"
         ) from None
     texts = tokenizer.from_folder(folder)
     if texts is None:
@@ -217,11 +217,7 @@ class BridgedModel(HookedModule, TextInterface):
         """Run the model; arguments and result are those of ``HookedDecoder.forward``."""
         if return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
-        if isinstance(input, Tensor):
-            tokens = check_tokens(input, self.cfg, self.device)
-            real = check_mask(attention_mask, tokens)
-        else:
-            tokens, real = self.to_batch([input] if isinstance(input, str) else input, prepend_bos)
+        tokens, real = self.prepare(input, attention_mask, prepend_bos)
         self._check_evaluating()
         with self._alone(), self._at(absolute_positions(real, tokens.shape[1], tokens.device)):
             if stop_at_layer is not None:

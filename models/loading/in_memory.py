@@ -53,9 +53,10 @@ def load_object(
     model_type = str(getattr(config, "model_type", ""))
     name = type(theirs).__name__
     if _CLASSES.get(model_type) != name:
+        handled = _CLASSES.values()
         raise UnsupportedModel(
-            f"a {name} in memory cannot be loaded{nearest(name, _CLASSES.values())}; handled are {', '.join(_CLASSES.values())} (merge adapters "
-            "first, such as with merge_and_unload())"
+            f"a {name} in memory cannot be loaded{nearest(name, handled)}; handled are {', '.join(handled)} (merge "
+            "adapters first, such as with merge_and_unload())"
         )
     for part_name, part in theirs.named_modules():
         if (why := _not_as_built(part)) is not None:

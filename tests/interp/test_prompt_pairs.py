@@ -255,9 +255,11 @@ def test_every_pair_has_one_answer_and_one_wrong_answer() -> None:
     ):
         with pytest.raises(InputError, match=message):
             PromptBatch(clean, corrupted, answer=answer, **rest)
-    for mask in (torch.ones(2, 3), [[True, True]] * 2, torch.full((2, 2), 0.5)):
+    for mask in (torch.ones(2, 3), [[True, True]] * 3, "yes", torch.full((2, 2), 0.5)):
         with pytest.raises(InputError, match="expected True at real tokens and False at padding"):
             PromptBatch(clean, corrupted, torch.tensor([3, 4]), attention_mask=mask, **rest)
+    listed = PromptBatch(clean, corrupted, torch.tensor([3, 4]), attention_mask=[[True, True]] * 2, **rest)
+    assert listed.attention_mask.tolist() == [[True, True]] * 2
     with pytest.raises(InputError, match="neither of them 0"):
         PromptBatch(clean[:0], corrupted[:0], answer=[], **rest)
     lists = PromptBatch(clean.tolist(), corrupted.tolist(), [3, 4], [1, 2], {"end": [1, 1]}, torch.ones(2, 2))

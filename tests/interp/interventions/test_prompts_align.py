@@ -84,9 +84,9 @@ def test_ids_may_be_lists_and_arrays(model, as_given):
         (torch.tensor([[True, False]]), "the clean prompts: got a tensor of torch.bool"),
         ([[1, 2], [3]], "with rows of equal length"),
         ([], "no prompts were given; give ids"),
-        (None, "the clean prompts is None"),
+        (None, "expected token ids or text, got NoneType"),
         (torch.zeros(1, 1, 2).long(), r"the clean prompts have shape \(1, 1, 2\)"),
-        ((text for text in ["ab"]), "the clean prompts is .*generator"),
+        ((text for text in ["ab"]), "expected token ids or text, got generator"),
     ],
 )
 def test_what_are_no_prompts_is_refused(never_run, ids, message):
@@ -138,7 +138,7 @@ def test_texts_of_different_length_are_padded_and_each_is_as_if_alone(model):
         ({"memory": "1G"}, "memory is '1G'; expected a whole number, at least 0"),
         ({"memory": None}, "memory is None"),
         ({"site": "mlp_post", "over": ("layer", "neuron"), "neuron_groups": 2.5}, "neuron_groups is 2.5"),
-        ({"attention_mask": "ab"}, "attention_mask is a str"),
+        ({"attention_mask": "ab"}, "attention_mask is 'ab'; expected True at real tokens"),
         ({"site": "mlp_post", "over": ("layer", "neuron"), "neuron_groups": 99}, r"a whole number, 1 to 32 \(d_mlp\)"),
     ],
 )

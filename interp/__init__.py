@@ -1,6 +1,6 @@
 """The tools that take the models apart."""
 
-from interp import ours  # noqa: F401, I001  first: says what is in the way where ``models`` is not ours
+from interp import ours  # noqa: F401  first: says what is in the way where ``models`` is not ours
 from interp.heads.find import find_heads
 from interp.interventions import (
     AblationResult,

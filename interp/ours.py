@@ -1,4 +1,4 @@
-"""Is the package ``models`` that Python finds ours? A folder of that name in a project of one's own may be in the way."""
+"""Is the package ``models`` that Python finds ours? A folder of that name in a user's project may be in the way."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 def check() -> None:
     """Raise ImportError, in one line that names what is in the way, where ``models`` is another than ours."""
     found = importlib.util.find_spec("models")
-    places = (
-        [] if found is None else [*(found.submodule_search_locations or []), *([found.origin] if found.origin else [])]
-    )
+    places = [] if found is None else [*(found.submodule_search_locations or []), found.origin or "nowhere"]
     if any((Path(place) / "protocol.py").is_file() and (Path(place) / "hooks").is_dir() for place in places):
         return
     where = places[0] if places else "nowhere"

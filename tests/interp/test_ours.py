@@ -32,11 +32,11 @@ def test_d16_what_is_in_the_way_of_our_models_is_named_in_one_line(kind, first, 
     script = tmp_path / "mine.py"
     script.write_text(f"{first}import interp\n")
     done = run(script)
-    last = done.stderr.strip().splitlines()[-1]
     if kind == "a folder":  # a namespace package never hides a regular one that is installed
         assert (done.returncode, done.stderr) == (0, "")
         return
     assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: residscope's package 'models' is hidden by ")
     assert str(tmp_path / "models") in last
     assert "rename that" in last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def metadata(path: Path) -> dict[str, str]:
 
 def _shards(index: Path) -> list[str]:
     try:
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        return [os.fsdecode(name.encode("utf-8")) for name in names]  # whatever the locale, names are UTF-8 on disk
     except (ValueError, KeyError, AttributeError, TypeError):
         raise LoadError(f"{index} is corrupt; expected JSON with a 'weight_map' from tensor to file name") from None

@@ -197,7 +197,8 @@ def gpt2():
         (torch.full((2, 6), 0.5), "must be bool, or 1 at real tokens and 0 at padding"),
         (torch.full((2, 6), -1), "must be bool"),
         (torch.tensor([[1] * 6, [0] * 6]), "hides every token of some row"),
-        ([[1] * 6] * 2, "attention_mask is a list; expected a tensor"),
+        ([[1] * 5] * 2, r"attention_mask has shape \(2, 5\)"),
+        ("yes", "attention_mask is 'yes'; expected True at real tokens"),
     ],
 )
 def test_masks_that_do_not_fit(gpt2, mask, message):

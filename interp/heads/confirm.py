@@ -38,9 +38,9 @@ from models.errors import InputError
 from models.protocol import HookedModel
 
 N_SEQUENCES = 8
-LONGEST = 20
-TEXT_TOKENS = 64
-N_SINGLE = 16
+LONGEST = 16
+TEXT_TOKENS = 48
+N_SINGLE = 8
 
 Found = Mapping[HeadKind, Sequence[Head]]
 Interval = tuple[float, float]

@@ -126,7 +126,7 @@ def find_heads(
             "alpha": alpha,
             "thresholds": {kind: THRESHOLDS[kind] for kind in kinds},
         },
-        sink_share=_sink_share(model, measured, n_sequences) if "sink" in kinds else {},
+        sink_share=_sink_share(model, measured) if "sink" in kinds else {},
         tokens_shown=tokens_shown,
         patterns=_patterns(model, prompts.repeated[0], ranks, kinds, found),
         token_loss=aligned(measured.loss, prompts),
@@ -219,15 +219,14 @@ def _resting(measured: Measured, head: Head) -> dict[str, float]:
     }
 
 
-def _sink_share(model: HookedModel, measured: Measured, n_sequences: int) -> dict[str, float]:
+def _sink_share(model: HookedModel, measured: Measured) -> dict[str, float]:
     """Return the share of heads that are sinks, as Gu et al. publish it, on random tokens and on text."""
     shares = {"random": float(measured.scores["sink"].mean())}
     try:
-        text = text_sequences(model, n_sequences, sink.WINDOW)
+        text = text_sequences(model, BATCH, sink.WINDOW)
     except InputError:
         return shares
-    alphas = np.concatenate([sink_alpha(model, some) for some in text.split(BATCH)])
-    return shares | {"text": float(sink.rests(alphas).mean())}
+    return shares | {"text": float(sink.rests(sink_alpha(model, text)).mean())}
 
 
 def _loss_without(

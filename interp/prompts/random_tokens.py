@@ -126,7 +126,7 @@ def mixed_repeats(
         n_sequences: how many.
         longest: N of the first sequence, at least 5; by default 40, or two fifths of a context or vocabulary too small
             for that. Sequences are five halves of it wide.
-        at_end: let every second copy end in the last column.
+        at_end: let every second copy end in the last column; sequences are then twice the longest block wide.
         seed: of the tokens.
 
     Raises:
@@ -138,7 +138,7 @@ def mixed_repeats(
     longest = min(MIXED_LENGTH if longest is None else longest, fits)
     if longest < MIN_LENGTH:
         raise _too_short(longest, model.cfg.d_vocab, model.cfg.n_ctx, room // 2)
-    width = min(room, max(5 * longest // 2 + 1, 2 * longest))
+    width = min(room, 2 * longest if at_end else 5 * longest // 2 + 1)
     shortest = max(MIN_LENGTH, longest // 2)
     lengths = np.linspace(longest, shortest, n_sequences).round().astype(int).tolist()
     before = [(1.0 if at_end else _spread(i)) * (width - 2 * length) for i, length in enumerate(lengths)]

@@ -37,22 +37,21 @@ def _functions(kind: type) -> dict[str, Any]:
     }
 
 
-_KNOWN: dict[type, dict[str, Any]] = {
-    kind: _functions(kind)
-    for kind in (
-        Attention, Block, Embedding, HookPoint, Linear, MLP, NoNorm, Norm, PositionEmbedding, Unembedding, nn.ModuleList
-    )
-}  # fmt: skip
 _CALLED = {name: vars(nn.Module)[name] for name in _CALLS}
-_METHODS: dict[type, frozenset[str]] = {
-    kind: frozenset(name for base in kind.__mro__ for name in _functions(base)) for kind in _KNOWN
-}
+_KNOWN: dict[type, dict[str, Any]] = {}
+_METHODS: dict[type, frozenset[str]] = {}
 
 
 def know(kind: type[nn.Module]) -> None:
-    """Take the whole model's class, as it is now, for one whose passes are known."""
+    """Take a class, as it is now, for one whose passes are known."""
     _KNOWN[kind] = _functions(kind)
     _METHODS[kind] = frozenset(name for base in kind.__mro__ for name in _functions(base))
+
+
+for _kind in (
+    Attention, Block, Embedding, HookPoint, Linear, MLP, NoNorm, Norm, PositionEmbedding, Unembedding, nn.ModuleList
+):  # fmt: skip
+    know(_kind)
 
 
 def replaced_part(model: nn.Module, under: Iterable[str] = ()) -> str | None:

@@ -24,8 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from interp.head_evidence import CausalEvidence, HeadEvidence, HeadKind
-from interp.head_evidence import Confirmed as Word
+from interp.head_evidence import CausalEvidence, Confirmed, HeadEvidence, HeadKind
 from interp.heads import previous_token
 from interp.heads.experiments import Experiment, InductionScore, LossWithoutRest, Outcome, RepeatLoss
 from interp.heads.fair_sets import FairSets, fair_sets
@@ -47,7 +46,7 @@ Interval = tuple[float, float]
 
 
 @dataclass
-class Confirmed:
+class Confirmations:
     """What the experiments gave.
 
     Attributes:
@@ -59,7 +58,7 @@ class Confirmed:
 
     evidence: list[CausalEvidence] = field(default_factory=list)
     effects: dict[HeadKind, dict[Head, tuple[float, Interval]]] = field(default_factory=dict)
-    words: dict[HeadKind, dict[Head, Word]] = field(default_factory=dict)
+    words: dict[HeadKind, dict[Head, Confirmed]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def of(self, one: HeadEvidence) -> HeadEvidence:
@@ -79,7 +78,7 @@ def confirm(
     kinds: Sequence[HeadKind],
     seed: int,
     ticker: Callable[[str], Callable[[int, int], None]],
-) -> Confirmed:
+) -> Confirmations:
     """Run the experiment of every kind in ``kinds`` of which heads were found.
 
     Args:
@@ -90,7 +89,7 @@ def confirm(
         seed: of sequences, bootstrap and fair sets.
         ticker: given a stage, returns what is told the sets done and all.
     """
-    result = Confirmed()
+    result = Confirmations()
     if not any(found[kind] for kind in kinds):
         return result
     prompts = mixed_repeats(model, N_SEQUENCES, LONGEST, at_end=True, seed=seed + 1)
@@ -129,18 +128,18 @@ def _words(
     experiment: Experiment,
     outcome: Outcome,
     seed: int,
-) -> dict[Head, Word]:
+) -> dict[Head, Confirmed]:
     """Return what is confirmed of each head of a set."""
     if causal.confirmed != "yes":
         return dict.fromkeys(causal.heads, causal.confirmed)
     beyond = max(causal.null_effects)
     alone = [head for head, (effect, (low, _)) in effects.items() if low > 0 and effect > beyond]
     others = [head for head in causal.heads if head not in alone]
-    together: Word = "jointly"
+    together: Confirmed = "jointly"
     if alone and others:
         added = outcome.effects[0] - experiment.run([alone]).effects[0]
         together = "jointly" if _interval(added, seed)[0] > 0 and added.mean() > beyond else "no"
-    words: dict[Head, Word] = dict.fromkeys(alone, "alone")
+    words: dict[Head, Confirmed] = dict.fromkeys(alone, "alone")
     return words | dict.fromkeys(others, together)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from interp.head_evidence import KINDS, HeadEvidence, HeadKind
 from interp.heads import duplicate_token, induction, previous_token, sink
-from interp.heads.confirm import Confirmed, confirm
+from interp.heads.confirm import Confirmations, confirm
 from interp.heads.scores import BATCH, Measured, measure, n_layers, shown_patterns, sink_alpha
 from interp.heads.statistics import (
     bars,
@@ -107,7 +107,7 @@ def find_heads(
         kind: sorted((one.name for one in evidence[kind] if one.found), key=lambda head: -ranks[kind][head])
         for kind in KINDS
     }
-    caused = confirm(model, measured, found, kinds, seed, ticker) if causal else Confirmed()
+    caused = confirm(model, measured, found, kinds, seed, ticker) if causal else Confirmations()
     tokens_shown = tuple(model.to_str_tokens(prompts.repeated[0]))
     return HeadReport(
         **described(model) | ({} if name is None else {"model": name}),

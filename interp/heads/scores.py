@@ -19,7 +19,6 @@ from torch import Tensor
 from interp.head_evidence import HeadKind
 from interp.heads import duplicate_token, induction, previous_token, sink
 from interp.heads.cells import Rows
-from interp.interventions.head_sets import next_token_loss
 from interp.prompts import RepeatedTokens
 from models.errors import NonFiniteError
 from models.hooks.module import Hook
@@ -144,7 +143,7 @@ def _repeated_pass(model: HookedModel, prompts: RepeatedTokens) -> dict[str, Ten
         read["z"].append(z.float().mean(1))
 
     hooks = _on_all_layers(model, hook_pattern=patterns, hook_v=values, hook_z=outputs)
-    loss = next_token_loss(model.run_with_hooks(tokens, fwd_hooks=hooks)[:, :-1], tokens[:, 1:])
+    loss = model.run_with_hooks(tokens, fwd_hooks=hooks, return_type="loss", loss_per_token=True)
     return _checked(model, tokens, {name: torch.stack(value, 1) for name, value in read.items()} | {"loss": loss})
 
 

@@ -17,19 +17,12 @@ def aligned(loss: Float[np.ndarray, "sequence pos-1"], prompts: RepeatedTokens) 
         loss: entry i of a sequence is the prediction of its token i + 1.
         prompts: the sequences.
     """
-    lengths = sorted(prompts.lengths, reverse=True)
-    n = lengths[-(-len(lengths) // 3) - 1]
-    columns = [
-        [start - length + j if which == 0 else start + j for start, length in blocks if j < length]
-        for which in (0, 1)
-        for j in range(n)
-        for blocks in [list(zip(prompts.starts, prompts.lengths, strict=True))]
-    ]
-    rows = [[row for row, length in enumerate(prompts.lengths) if j < length] for _ in (0, 1) for j in range(n)]
+    blocks = list(zip(loss, prompts.starts, prompts.lengths, strict=True))
+    n = sorted(prompts.lengths, reverse=True)[-(-len(blocks) // 3) - 1]
+    means = []
+    for second in (False, True):
+        for j in range(n):
+            columns = [(row, start + j - (0 if second else length)) for row, start, length in blocks if j < length]
+            means.append([row[column - 1] for row, column in columns if column > 0])
     first = 0 if prompts.n_prepended else 1  # without BOS nothing predicts the first token of all
-    return np.array(
-        [
-            np.mean([loss[row, column - 1] for row, column in zip(some, where, strict=True) if column > 0])
-            for some, where in zip(rows[first:], columns[first:], strict=True)
-        ]
-    )
+    return np.array([np.mean(some) for some in means[first:]])

@@ -209,7 +209,8 @@ def _effect(model: HookedModel, grid: Grid, runs: _Runs, layer: int, gradient: T
     site, name = grid.site, grid.site.hook_name(layer)
     if runs.qk_fix:
         by_position = "pos" in grid.axes
-        effect = pattern_effect(site.name, layer, model.cfg, runs.base, runs.source, gradient, by_position)
+        scale = model.blocks[layer].attn.scale if is_resumable(model) else model.cfg.d_head**-0.5
+        effect = pattern_effect(site.name, layer, model.cfg, runs.base, runs.source, gradient, by_position, scale)
         names = ["batch", str(site.head_axis), "pos"]
     else:
         effect = (runs.source[name].double() - runs.base[name].double()) * gradient.double()

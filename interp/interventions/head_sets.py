@@ -62,9 +62,10 @@ class TakenOut:
             columns: of the tokens that predict; entry i is the prediction of the token after.
         """
         following = self.tokens[:, 1:][:, columns]
-        found: dict[int, Tensor] = {}
-        for chunk, out in self._runs(sets, [], n_layers_of(self.model.cfg)):
-            losses = self._of_tokens(out[:, :-1][:, columns], following.repeat(len(chunk), 1))
+        resumed, found = can_resume(self.model), dict[int, Tensor]()
+        of_tokens = self._of_streams if resumed else _loss
+        for chunk, out in self._runs(sets, [], n_layers_of(self.model.cfg), resumed):
+            losses = of_tokens(out[:, :-1][:, columns], following.repeat(len(chunk), 1))
             found |= zip(chunk, losses.unflatten(0, (len(chunk), -1)), strict=True)
         return torch.stack([found[i] for i in range(len(sets))])
 
@@ -87,7 +88,7 @@ class TakenOut:
         layers = sorted({reader.layer for reader in readers})
         looking: list[Hook] = [(f"blocks.{layer}.attn.hook_pattern", look) for layer in layers]
         found: dict[int, Tensor] = {}
-        for chunk, _ in self._runs(sets, looking, layers[-1] + 1, latest=layers[0]):
+        for chunk, _ in self._runs(sets, looking, layers[-1] + 1, can_resume(self.model), latest=layers[0]):
             of_readers = torch.stack([read[reader.layer][:, reader.head] for reader in readers], dim=-1)
             found |= zip(chunk, of_readers.unflatten(0, (len(chunk), -1)), strict=True)
         return torch.stack([found[i] for i in range(len(sets))])
@@ -95,7 +96,7 @@ class TakenOut:
     # -- the runs ------------------------------------------------------------------------------------------------
 
     def _runs(
-        self, sets: Sequence[Heads], looking: Sequence[Hook], stop: int, latest: int | None = None
+        self, sets: Sequence[Heads], looking: Sequence[Hook], stop: int, resumed: bool, latest: int | None = None
     ) -> Iterator[tuple[list[int], Float[Tensor, "set_and_batch pos *width"]]]:
         """Run some sets at a time up to layer ``stop``; give their numbers, and the streams (or logits) of their rows.
 
@@ -106,7 +107,7 @@ class TakenOut:
         order = sorted(range(len(sets)), key=lambda i: enters[i])
         size = max(1, ROW_TOKENS // self.tokens.numel())
         chunks = [order[at : at + size] for at in range(0, len(order), size)]
-        run = self._resumed if can_resume(self.model) else self._whole
+        run = self._resumed if resumed else self._whole
         firsts = [enters[chunk[0]] for chunk in chunks]
         hooks = [[*self._hooks([sets[i] for i in chunk], stop), *looking] for chunk in chunks]
         done = 0
@@ -162,21 +163,19 @@ class TakenOut:
         where, act = ("hook_attn_scores", cut) if self.mean_z is None else ("hook_z", replace)
         return [(f"blocks.{layer}.attn.{where}", act) for layer in rows_of]
 
-    def _of_tokens(
-        self, out: Float[Tensor, "row column width"], targets: Int[Tensor, "row column"]
+    def _of_streams(
+        self, streams: Float[Tensor, "row column d_model"], targets: Int[Tensor, "row column"]
     ) -> Float[Tensor, "row column"]:
-        """Return -log p of the targets from streams that leave the last block, or from logits."""
-        if not can_resume(self.model):
-            return next_token_loss(out, targets)
-        model = self.model
-        at_once = max(1, _LOGITS // (model.cfg.d_vocab * out.shape[1]))
-        parts = zip(out.split(at_once), targets.split(at_once), strict=True)
-        return torch.cat([next_token_loss(model.unembed(model.ln_final(part)), which) for part, which in parts])
+        """Return -log p of the targets from streams that leave the last block."""
+        model = cast(ResumableModel, self.model)
+        at_once = max(1, _LOGITS // (model.cfg.d_vocab * streams.shape[1]))
+        parts = zip(streams.split(at_once), targets.split(at_once), strict=True)
+        return torch.cat([_loss(model.unembed(model.ln_final(part)), which) for part, which in parts])
 
 
-def next_token_loss(
+def _loss(
     logits: Float[Tensor, "row column d_vocab"], targets: Int[Tensor, "row column"]
 ) -> Float[Tensor, "row column"]:
-    """Return -log p of each target in nats, float64."""
+    """Return -log p of each target in nats, float64: targets at any columns, which a model's own loss does not take."""
     logits = at_least_float32(logits)
     return (logits.logsumexp(-1) - logits.gather(-1, targets[..., None])[..., 0]).double().cpu()

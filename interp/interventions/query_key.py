@@ -37,6 +37,7 @@ def pattern_effect(
     source: Mapping[str, Tensor],
     gradient: Float[Tensor, "batch head query_pos key_pos"],
     by_position: bool,
+    scale: float,
 ) -> Float[Tensor, "batch head pos"]:
     """Return what patching q (or k) does to the metric through the pattern, for each head and position.
 
@@ -46,6 +47,7 @@ def pattern_effect(
         base, source: activations of the run patched into, and of the other; see ``needed``.
         gradient: of the metric with respect to the pattern.
         by_position: patch keys one position at a time; else all at once, and the last axis has length 1.
+        scale: what q.k is multiplied by, 1 / sqrt(d_head).
     """
     q_name, k_name, scores_name = (f"blocks.{layer}.{hook}" for hook in needed(site, cfg))
     q, k = base[q_name].double(), base[k_name].double()
@@ -55,7 +57,7 @@ def pattern_effect(
         k = source[k_name].double() - k
     grouped = rearrange(q, "batch pos (kv_head group) d -> batch pos kv_head group d", kv_head=cfg.n_kv_heads)
     change = einsum(grouped, k, "batch q kv_head group d, batch k kv_head d -> batch kv_head group q k")
-    change = change.flatten(1, 2) * cfg.d_head**-0.5
+    change = change.flatten(1, 2) * scale
     scores, gradient = base[scores_name].double(), gradient.double()
     if site == "k" and by_position:
         return _by_group(_one_key(scores, change, gradient).sum(-2), cfg)

@@ -29,8 +29,6 @@ from torch import Tensor, nn
 from models.errors import HookShapeError
 
 HookFunction = Callable[..., Tensor | None]
-
-
 Kind = Literal["edits", "readers", "backward", "trackers"]
 
 _CHANGING = Lock()  # two threads that attach to one point at a time must not lose either's function

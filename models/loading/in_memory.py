@@ -16,12 +16,6 @@ from models.loading.hugging_face import FAMILIES, configuration
 from models.loading.stream import empty_model, fill
 from models.text import Tokenizer
 
-_CLASSES = {
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-}
 _OWN = ("transformers.models.", "transformers.pytorch_utils", "transformers.activations", "torch.nn.modules.")
 
 
@@ -49,11 +43,14 @@ def load_object(
             device, a setting that changes the mathematics.
         CheckpointMismatch: tensors that do not fit.
     """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    classes = {family: str(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[family]) for family in FAMILIES}
     config: Any = getattr(theirs, "config", None)
     model_type = str(getattr(config, "model_type", ""))
     name = type(theirs).__name__
-    if _CLASSES.get(model_type) != name:
-        handled = _CLASSES.values()
+    if classes.get(model_type) != name:
+        handled = classes.values()
         raise UnsupportedModel(
             f"a {name} in memory cannot be loaded{nearest(name, handled)}; handled are {', '.join(handled)} (merge "
             "adapters first, such as with merge_and_unload())"

@@ -47,16 +47,15 @@ def _check_settings(model: HookedDecoder, built: HookedDecoder) -> None:
     """Raise ConfigError where a number or a function of a part is another than the configuration gives it."""
     parts = dict(model.named_modules())
     for name, part in built.named_modules():
-        for key, expected in vars(part).items():
-            if key.startswith("_") or key in ("training", "name") or name not in parts:
+        for key, expected in vars(part).items() if name in parts else ():
+            plain = isinstance(expected, (bool, int, float, str)) or callable(expected)
+            if not plain or key.startswith("_") or key in ("training", "name"):
                 continue
-            if isinstance(expected, (bool, int, float, str)) or callable(expected):
-                got = getattr(parts[name], key)
-                if got != expected:
-                    raise ConfigError(
-                        f"{name}.{key} is {got}, but the configuration gives {expected}, and a copy would have that; "
-                        "make a model of the configuration that is meant"
-                    )
+            if (got := getattr(parts[name], key)) != expected:
+                raise ConfigError(
+                    f"{name}.{key} is {got}, but the configuration gives {expected}, and a copy would have that; make "
+                    "a model of the configuration that is meant"
+                )
     if model.cfg.positions == "rotary" and not torch.equal(model.rotary_frequencies, built.rotary_frequencies):
         raise ConfigError("rotary_frequencies are not those of the configuration, and a copy would have those")
 

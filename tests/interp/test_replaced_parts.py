@@ -241,3 +241,25 @@ def test_a1_counters_of_operations_do_not_hinder():
     with FlopCounterMode(display=False):
         found = activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE, site="z", over="layer")
     assert found.resumed
+
+
+@pytest.mark.parametrize("site", ["q", "k"])
+def test_a1_scores_computed_anew_have_the_scale_of_the_part(site):
+    """Twice the scale is twice the queries, for whatever computes scores."""
+    by_scale, by_weight = (make_setup(ARCHITECTURES["gpt2"]) for _ in range(2))
+    for ours, theirs in zip(by_scale.model.blocks, by_weight.model.blocks, strict=True):
+        ours.attn.scale *= 2
+        theirs.attn.q.weight *= 2
+        theirs.attn.q.bias *= 2
+    options = {"site": site, "over": ("layer", "head"), "qk_fix": True}
+    first, second = (
+        attribution_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE, **options)
+        for setup in (by_scale, by_weight)
+    )
+    np.testing.assert_allclose(first.values["logit_difference"], second.values["logit_difference"], rtol=0, atol=1e-9)
+    exact = [
+        activation_patching(setup.model, setup.clean, setup.corrupted, DIFFERENCE, site=site, over=("layer", "head"))
+        for setup in (by_scale, by_weight)
+    ]
+    assert all(one.resumed for one in exact)
+    np.testing.assert_allclose(*(one.values["logit_difference"] for one in exact), rtol=0, atol=1e-9)

@@ -41,10 +41,7 @@ def analyse(name: str, *args: object) -> int:
 
 
 def start(*args: object, **env: str) -> subprocess.Popen:
-    """Start a script as a user does, from another folder than the checkout, with Ctrl-C working.
-
-    A shell's background jobs, such as a CI's, ignore Ctrl-C, and what they start inherits that.
-    """
+    """Start a script as a user does, from another folder than the checkout."""
     script = str(ROOT / "analyses" / str(args[0]))
     command = [sys.executable, script, *map(str, args[1:])]
     return subprocess.Popen(
@@ -54,7 +51,6 @@ def start(*args: object, **env: str) -> subprocess.Popen:
         text=True,
         cwd="/",
         env=os.environ | env,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

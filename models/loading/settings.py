@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ NOT_MATHEMATICS = frozenset(
         "max_seq_length", "max_sequence_length", "model_max_length", "model_type", "output_attentions",
         "output_hidden_states", "output_past", "pad_token_id", "pretraining_tp", "problem_type",
         "reorder_and_upcast_attn", "repetition_penalty", "resid_pdrop", "return_dict", "seq_length",
-        "task_specific_params", "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype",
+        "task_specific_params", "temperature", "tokenizer_class", "tokenizer_version", "top_k", "top_p", "torch_dtype",
         "transformers.js_config", "transformers_version", "unk_token_id", "use_cache",
     }
 )  # fmt: skip
@@ -26,18 +27,21 @@ NOT_MATHEMATICS = frozenset(
 _TOOLS = ("unsloth", "axolotl", "mergekit", "peft", "lora_train", "trl_", "wandb", "onnx", "transformers.js")
 
 
-def is_bookkeeping(name: str) -> bool:
+def is_bookkeeping(name: str, value: Any = None) -> bool:
     """Return whether a setting is known to say nothing about the mathematics.
 
-    That is: private names, a tool's own and its version, and the list above. The lengths in it are of training or of a
-    tokenizer: how far positions reach is read from each family's own name.
+    That is: private names, a tool's own, a version written as releases are, and the list above. The lengths in it are
+    of training or of a tokenizer: how far positions reach is read from each family's own name.
 
     >>> [is_bookkeeping(name) for name in ("_attn_implementation_autoset", "unsloth_fixed", "axolotl_version")]
     [True, True, True]
+    >>> is_bookkeeping("llamafactory_version", "0.9.1"), is_bookkeeping("rope_version", 2)
+    (True, False)
     >>> [is_bookkeeping(name) for name in ("quantization_config", "logit_softcapping", "version_of_attention")]
     [False, False, False]
     """
-    return name.startswith(("_", *_TOOLS)) or name.endswith("_version") or name in NOT_MATHEMATICS
+    is_release = isinstance(value, str) and re.match(r"v?\d+\.\d+", value) is not None
+    return name.startswith(("_", *_TOOLS)) or (name.endswith("_version") and is_release) or name in NOT_MATHEMATICS
 
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -94,7 +98,8 @@ class Settings:
 
     def finish(self, harmless: Collection[str] = ()) -> None:
         """Raise UnsupportedModel where a setting was not read, is not known to be harmless, and is not off."""
-        unknown = {name: self._values[name] for name in self._unread - set(harmless) if not is_bookkeeping(name)}
+        unread = {name: self._values[name] for name in self._unread - set(harmless)}
+        unknown = {name: value for name, value in unread.items() if not is_bookkeeping(name, value)}
         on = [
             f"{name} = {value!r}" for name, value in sorted(unknown.items()) if value not in (None, False, {}, [], "")
         ]

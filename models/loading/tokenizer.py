@@ -85,10 +85,13 @@ _BYTES = _byte_alphabet()
 
 
 def from_folder(folder: Path) -> PretrainedTokenizer | None:
-    """Return a folder's tokenizer, or None where it has no tokenizer files."""
+    """Return a folder's tokenizer, or None where it has no tokenizer files, or none with a vocabulary."""
     if not any((folder / name).is_file() for name in _FILES):
         return None
-    return _load(folder, str(folder))
+    tokenizer = _load(folder, str(folder))
+    # a class that finds none of the files it reads makes one of special tokens alone, to which every text is empty
+    inner = tokenizer.inner
+    return None if inner.get_vocab().keys() <= set(inner.all_special_tokens) else tokenizer
 
 
 def from_gguf(path: Path) -> PretrainedTokenizer:

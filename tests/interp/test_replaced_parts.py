@@ -24,6 +24,7 @@ from interp.weights import composition_scores, link_effects
 from models import HookedDecoder
 from models.errors import InputError
 from models.parts.attention import Attention
+from models.parts.linear import Linear
 from models.parts.mlp import MLP
 from tests.interp.interventions.setups import ANSWER, ARCHITECTURES, WRONG, Setup, make_setup, sites_of
 from tests.oracles import patching as oracle
@@ -81,7 +82,17 @@ def subclass(model: HookedDecoder, patch: pytest.MonkeyPatch) -> None:
 
 def forward_of_an_instance(model: HookedDecoder, patch: pytest.MonkeyPatch) -> None:
     mlp = model.blocks[1].mlp
-    mlp.forward = types.MethodType(lambda self, x: MLP.forward(self, 0.5 * x), mlp)
+    mlp.forward = types.MethodType(lambda self, x: 0.5 * MLP.forward(self, x), mlp)
+
+
+def forward_of_the_output(model: HookedDecoder, patch: pytest.MonkeyPatch) -> None:
+    o = model.blocks[1].attn.o
+    o.forward = types.MethodType(lambda self, z: 0.5 * Linear.forward(self, z), o)
+
+
+def forward_of_attention(model: HookedDecoder, patch: pytest.MonkeyPatch) -> None:
+    plain = Attention.forward
+    patch.setattr(Attention, "forward", lambda self, *args, **kwargs: 0.5 * plain(self, *args, **kwargs))
 
 
 def forward_of_a_class(model: HookedDecoder, patch: pytest.MonkeyPatch) -> None:
@@ -126,6 +137,8 @@ REPLACED: dict[str, tuple[Replace, str]] = {
     "adapter around the mlp": (around("mlp"), r"blocks\.1\.mlp is an Adapter"),
     "query norm in a subclass": (subclass, r"blocks\.1\.attn is a QueryNorm"),
     "forward of an instance": (forward_of_an_instance, r"blocks\.1\.mlp has a forward of its own"),
+    "forward of the heads' output": (forward_of_the_output, r"blocks\.1\.attn\.o has a forward of its own"),
+    "forward of attention": (forward_of_attention, r"Attention\.forward was replaced"),
     "forward of a class": (forward_of_a_class, r"MLP\.forward was replaced"),
     "method of a class": (method_of_a_class, r"Attention\.write was replaced"),
     "call of every module": (call_of_every_module, r"torch\.nn\.Module\.__call__ was replaced"),

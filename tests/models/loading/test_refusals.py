@@ -225,11 +225,11 @@ def test_c1_bookkeeping_of_tools_is_accepted_and_mathematics_is_not(copy, family
     folder = copy(family)
     change_config(
         folder, max_sequence_length=2048, _attn_implementation_autoset=True, unsloth_version="2026.1", axolotl_run="x",
-        mergekit_method="slerp", tokenizer_version=3, model_max_length=4096,
+        mergekit_method="slerp", tokenizer_version=3, llamafactory_version="0.9.1", model_max_length=4096,
     )  # fmt: skip
     load_model(folder)
-    change_config(folder, quantization_config={"bits": 4}, final_logit_softcapping=30.0)
-    refused(folder, UnsupportedModel, "final_logit_softcapping = 30.0, quantization_config")
+    change_config(folder, quantization_config={"bits": 4}, final_logit_softcapping=30.0, rope_version=2)
+    refused(folder, UnsupportedModel, "final_logit_softcapping = 30.0, quantization_config.*rope_version = 2")
 
 
 # -- tensors that do not fit ---------------------------------------------------------------------------------------

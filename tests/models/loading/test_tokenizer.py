@@ -131,6 +131,15 @@ def test_c3_a_tokenizer_of_vocab_txt_is_not_lost(tmp_path):
     assert load_model(folder).tokenizer.encode("ab b") == expected == [5, 7, 6]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("vocab.txt", "[UNK]\nhello"), ("tokenizer_config.json", '{"tokenizer_class": "GPT2Tokenizer"}')]
+)
+def test_c3_a_tokenizer_without_a_vocabulary_is_none(tmp_path, name, text):
+    folder = save(build("GPT2", vocab_size=300), tmp_path / "model")
+    (folder / name).write_text(text)
+    assert load_model(folder).tokenizer is None
+
+
 def test_c3_vocab_json_and_merges_are_not_lost(tmp_path):
     import json
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import relu
 
 from models.errors import NonFiniteError
 from models.protocol import HookedModel
@@ -61,8 +62,8 @@ def _hiding_weights(model: HookedModel) -> list[Tensor]:
         return list(model.parameters())
     vectors = [weight for weight in model.parameters() if weight.ndim < 2]
     matrices = [linear.weight for block in blocks for linear in (block.attn.q, block.attn.k)]
-    if model.cfg.act == "relu" and not model.cfg.attn_only:
-        matrices += [weight for block in blocks for weight in block.mlp.parameters()]
+    mlps = [block.mlp for block in blocks if block.mlp is not None and block.mlp.act is relu]
+    matrices += [weight for mlp in mlps for weight in mlp.parameters()]
     return vectors + matrices
 
 

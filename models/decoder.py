@@ -5,6 +5,7 @@ x = embed(tokens) (+ positions)        for each block: x = block(x)        logit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -17,17 +18,15 @@ from models.errors import CacheError, ConfigError, InputError
 from models.hooks.module import HookedModule
 from models.hooks.names import HookNames, decoder_hooks
 from models.hooks.point import HookPoint
-from models.parts.attention import Step
 from models.parts.block import Block
 from models.parts.embedding import Embedding, Unembedding
 from models.parts.initialise import initialise
 from models.parts.kv_cache import KVCache
 from models.parts.loss import next_token_loss
-from models.parts.masks import causal_mask
-from models.parts.norm import make_norm
+from models.parts.norm import make_final_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.read_only import read_only
-from models.parts.rope import Rotation, frequencies, rotation
+from models.parts.step import Step
 from models.replaced import know, replaced_part
 from models.text import ModelInput, TextInterface, Tokenizer
 from models.tokens import check_loss
@@ -53,8 +52,6 @@ class HookedDecoder(HookedModule, TextInterface):
     (torch.Size([1, 3, 10]), torch.Size([1, 2, 3, 3]))
     """
 
-    rotary_frequencies: Tensor
-
     def __init__(self, cfg: DecoderConfig, *, seed: int = 0, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
         if not isinstance(cfg, DecoderConfig):
@@ -68,11 +65,10 @@ class HookedDecoder(HookedModule, TextInterface):
             self.hook_pos_embed = HookPoint()
         else:
             self.pos_embed = None
-        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
-        self.ln_final = make_norm(cfg if cfg.norm_position == "pre" else cfg.replace(norm="none", norm_position="pre"))
+        blocks = nn.ModuleList(Block(cfg, layer) for layer in range(cfg.n_layers))
+        self.blocks: Sequence[Block] = cast(Sequence[Block], blocks)
+        self.ln_final = make_final_norm(cfg)
         self.unembed = Unembedding(cfg, self.embed)
-        if cfg.positions == "rotary":
-            self.rotary_frequencies = frequencies(cfg)  # no buffer: a cast of the model must not round the angles
         self._name_hook_points()
         self.register_load_state_dict_pre_hook(_check_tie)
         if self.embed.W_E.device.type != "meta":
@@ -159,12 +155,7 @@ class HookedDecoder(HookedModule, TextInterface):
         positions = absolute_positions(real, n_new, tokens.device, offset=n_past)
         if (last := int(positions.max())) >= self.cfg.n_ctx:
             raise InputError(f"the sequence reaches position {last}, but n_ctx is {self.cfg.n_ctx}; shorten it")
-        mask = causal_mask(n_new, n_past + n_new, device=tokens.device, real=real, window=self.cfg.sliding_window)
-        return Step(positions, mask, self.rotation(positions))
-
-    def rotation(self, positions: Int[Tensor, "batch pos"]) -> Rotation | None:
-        """Return cos and sin of rotary positions (or offsets), None for a model that does not rotate."""
-        return rotation(self.rotary_frequencies, positions) if self.cfg.positions == "rotary" else None
+        return Step(positions, n_past + n_new, real)
 
     def generate(self, input: ModelInput, max_new_tokens: int = 20, **options: Any) -> Int[Tensor, "batch pos"]:
         """Sample a continuation; see ``models.generate.generate`` for the options."""

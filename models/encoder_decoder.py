@@ -20,16 +20,15 @@ from models.generate import check_sampling, sample
 from models.hooks.module import HookedModule
 from models.hooks.names import HookNames, encoder_decoder_hooks
 from models.hooks.point import HookPoint
-from models.parts.attention import Step
-from models.parts.block import Block, Memory
+from models.parts.block import Block
 from models.parts.embedding import Embedding, Unembedding
 from models.parts.initialise import initialise
 from models.parts.loss import next_token_loss
-from models.parts.masks import AttentionMask, causal_mask, padding_mask
-from models.parts.norm import make_norm
+from models.parts.norm import make_final_norm
 from models.parts.positions import PositionEmbedding, absolute_positions
 from models.parts.read_only import read_only
-from models.parts.rope import frequencies, rotation
+from models.parts.step import Step
+from models.parts.sublayer import Memory
 from models.text import Ids, TextInterface, Tokenizer
 from models.tokens import check_loss, check_mask, check_tokens
 
@@ -53,7 +52,6 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
     """
 
     stops_at_layer = False
-    rotary_frequencies: Tensor
 
     def __init__(self, cfg: EncoderDecoderConfig, *, seed: int = 0, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
@@ -72,13 +70,10 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
             self.pos_embed_target = PositionEmbedding(cfg)
             self.hook_source_pos_embed = HookPoint()
             self.hook_target_pos_embed = HookPoint()
-        elif cfg.positions == "rotary":
-            self.rotary_frequencies = frequencies(cfg)  # no buffer: a cast of the model must not round the angles
         self.encoder = nn.ModuleList(Block(cfg) for _ in range(cfg.n_encoder_layers))
         self.decoder = nn.ModuleList(Block(cfg, cross=True) for _ in range(cfg.n_decoder_layers))
-        final = cfg if cfg.norm_position == "pre" else cfg.replace(norm="none", norm_position="pre")
-        self.ln_final_encoder = make_norm(final)
-        self.ln_final_decoder = make_norm(final)
+        self.ln_final_encoder = make_final_norm(cfg)
+        self.ln_final_decoder = make_final_norm(cfg)
         self.unembed = Unembedding(cfg, self.embed_target)
         self._name_hook_points()
         n_sublayers = 2 * cfg.n_encoder_layers + 3 * cfg.n_decoder_layers
@@ -131,21 +126,20 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
         """Run the encoder: one vector per source position, and which of them are real."""
         source = check_tokens(source, self.cfg, self.device, "source ids")
         real = check_mask(source_mask, source)
-        step = self._step(source, real, padding_mask(real))
+        step = self._step(source, real, causal=False)
         with self._at(step.positions):
             x = self.hook_source_embed(self.embed_source(source))
             if self.pos_embed_source is not None:
                 x = x + self.hook_source_pos_embed(self.pos_embed_source(step.positions).expand_as(x))
             for block in self.encoder:
                 x = block(x, step)
-            return Memory(self.ln_final_encoder(x), step.mask)
+            return Memory(self.ln_final_encoder(x), step)
 
     def decode(
         self, target: Int[Tensor, "batch target_pos"], memory: Memory, real: Bool[Tensor, "batch target_pos"] | None
     ) -> Float[Tensor, "batch target_pos d_vocab"]:
         """Run the decoder against a memory."""
-        n = target.shape[1]
-        step = self._step(target, real, causal_mask(n, n, device=target.device, real=real))
+        step = self._step(target, real, causal=True)
         with self._at(step.positions):
             x = self.hook_target_embed(self.embed_target(target))
             if self.pos_embed_target is not None:
@@ -154,12 +148,11 @@ class HookedEncoderDecoder(HookedModule, TextInterface):
                 x = block(x, step, memory=memory)
             return self.unembed(self.ln_final_decoder(x))
 
-    def _step(self, tokens: Tensor, real: Tensor | None, mask: AttentionMask) -> Step:
+    def _step(self, tokens: Tensor, real: Tensor | None, *, causal: bool) -> Step:
         positions = absolute_positions(real, tokens.shape[1], tokens.device)
         if (last := int(positions.max())) >= self.cfg.n_ctx:
             raise InputError(f"the sequence reaches position {last}, but n_ctx is {self.cfg.n_ctx}; shorten it")
-        turn = None if self.cfg.positions != "rotary" else rotation(self.rotary_frequencies, positions)
-        return Step(positions, mask, turn)
+        return Step(positions, tokens.shape[1], real, causal)
 
     @torch.no_grad()
     def generate(

@@ -19,6 +19,10 @@ from models.hooks.cache import ActivationCache
 from models.hooks.module import Hook, NamesFilter
 from models.hooks.names import HookNames
 from models.hooks.point import HookPoint
+from models.parts.block import Block
+from models.parts.embedding import Embedding, Unembedding
+from models.parts.norm import NoNorm, Norm
+from models.parts.step import Step
 from models.text import Tokenizer
 
 
@@ -69,23 +73,22 @@ class ResumableModel(HookedModel, Protocol):
     """A model whose blocks can be entered halfway: what makes sweeps fast. A ``HookedDecoder`` is one.
 
     Attributes:
-        blocks: each a ``models.parts.block.Block``.
         embed: from tokens to vectors.
         ln_final, unembed: from the last stream to logits.
     """
 
-    blocks: Any
-    embed: Any
-    ln_final: Any
-    unembed: Any
+    embed: Embedding
+    ln_final: Norm | NoNorm
+    unembed: Unembedding
 
+    @property
+    def blocks(self) -> Sequence[Block]: ...
     def prepare(
         self, input: Any, attention_mask: Any = None, prepend_bos: bool | None = None
     ) -> tuple[Tensor, Tensor | None]: ...
     def to_single_token(self, text: str) -> int: ...
-    def step(self, tokens: Tensor, real: Tensor | None) -> Any: ...
+    def step(self, tokens: Tensor, real: Tensor | None) -> Step: ...
     def generate(self, input: Any, max_new_tokens: int, **options: Any) -> Int[Tensor, "batch pos"]: ...
-    def rotation(self, positions: Tensor) -> Any: ...
     def replaced_part(self, *under: str) -> str | None: ...
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]: ...

@@ -23,6 +23,8 @@ from models.parts.linear import Linear
 from models.parts.mlp import MLP
 from models.parts.norm import NoNorm, Norm
 from models.parts.positions import PositionEmbedding
+from models.parts.step import Step
+from models.parts.sublayer import AttentionSublayer, CrossAttentionSublayer, MLPSublayer, Sublayer
 from models.parts.transforms import in_transform
 
 _CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
@@ -42,14 +44,15 @@ _KNOWN: dict[type, dict[str, Any]] = {}
 _METHODS: dict[type, frozenset[str]] = {}
 
 
-def know(kind: type[nn.Module]) -> None:
+def know(kind: type) -> None:
     """Take a class, as it is now, for one whose passes are known."""
     _KNOWN[kind] = _functions(kind)
     _METHODS[kind] = frozenset(name for base in kind.__mro__ for name in _functions(base))
 
 
 for _kind in (
-    Attention, Block, Embedding, HookPoint, Linear, MLP, NoNorm, Norm, PositionEmbedding, Unembedding, nn.ModuleList
+    Attention, Block, Embedding, HookPoint, Linear, MLP, NoNorm, Norm, PositionEmbedding, Unembedding, nn.ModuleList,
+    Sublayer, AttentionSublayer, CrossAttentionSublayer, MLPSublayer, Step,
 ):  # fmt: skip
     know(_kind)
 

@@ -59,6 +59,13 @@ CONFIGS: dict[str, DecoderConfig] = {
         unembed_bias=True,
     ),
     "neox": DecoderConfig(**_SMALL, positions="rotary", rotary_dim=2, parallel=True, act="gelu"),
+    "window-then-all": DecoderConfig(**_LLAMA, sliding_window=(3, None)),
+    "by-layer": DecoderConfig(
+        **_LLAMA,
+        sliding_window=(None, 2),
+        rotary_base=(10_000.0, 50.0),
+        rotary_scaling=(RotaryScaling(kind="linear", factor=4.0), None),
+    ),
     "interleaved-gqa": DecoderConfig(**_LLAMA, rotary_layout="interleaved"),
     "transformer-2017": DecoderConfig(**_2017),
     "post-rms-rotary": DecoderConfig(**{**_LLAMA, "n_kv_heads": 1}, norm_position="post"),
@@ -79,10 +86,15 @@ CONFIGS: dict[str, DecoderConfig] = {
 }
 
 
+def _by_layer(draw: random.Random, n_layers: int, values: list) -> tuple:
+    return tuple(draw.choice(values) for _ in range(n_layers))
+
+
 def random_config(seed: int) -> DecoderConfig:
     """Draw every option at once; the combinations that describe no model are left out by construction."""
     draw = random.Random(seed)
     n_kv_heads = draw.choice([1, 2])
+    n_layers = draw.choice([1, 2, 3])
     attn_only = draw.random() < 0.2
     norm = draw.choice(["layer", "rms", "none"])
     pre = norm == "none" or draw.random() < 0.7
@@ -91,8 +103,11 @@ def random_config(seed: int) -> DecoderConfig:
     d_head = draw.choice([4, 6])
     if positions == "rotary":
         rotary = {"rotary_layout": draw.choice(["half", "interleaved"]), "rotary_dim": draw.choice([2, 4, d_head])}
+        rotary["rotary_base"] = draw.choice([10_000.0, 30.0, _by_layer(draw, n_layers, [10_000.0, 20.0])])
+        linear = RotaryScaling(kind="linear", factor=3.0)
+        rotary["rotary_scaling"] = draw.choice([None, linear, _by_layer(draw, n_layers, [None, linear])])
     return DecoderConfig(
-        n_layers=draw.choice([1, 2, 3]),
+        n_layers=n_layers,
         d_model=draw.choice([8, 10]),
         n_heads=n_kv_heads * draw.choice([1, 2, 3]),
         n_kv_heads=n_kv_heads,
@@ -103,7 +118,7 @@ def random_config(seed: int) -> DecoderConfig:
         attn_only=attn_only,
         positions=positions,
         **rotary,
-        sliding_window=draw.choice([None, None, 2, 4, 50]),
+        sliding_window=draw.choice([None, None, 2, 4, 50, _by_layer(draw, n_layers, [None, 2, 3])]),
         norm=norm,
         norm_bias=draw.random() < 0.5,
         norm_position="pre" if pre else "post",

@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from models.config import DecoderConfig, EncoderDecoderConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("models", "interp", "analyses")
@@ -32,6 +35,32 @@ def test_a_module_says_what_it_is_for(path):
     source = path.read_text()
     assert ast.get_docstring(ast.parse(source))
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", source)
+
+
+# attributes of shape, which every tool may ask for
+SHAPES = {"n_layers", "d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "d_vocab", "n_ctx"}
+OPTIONS = {field.name for kind in (DecoderConfig, EncoderDecoderConfig) for field in fields(kind)} - SHAPES
+
+
+def options_read(source: str) -> set[str]:
+    """Return the architecture options that a source reads of a configuration."""
+    read = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] in ("cfg", "config"):
+            read.add(node.attr)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            read |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    return read & OPTIONS
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if not path.is_relative_to(ROOT / "models")], ids=name)
+def test_no_tool_asks_the_configuration_how_a_block_is_made(path):
+    assert not options_read(path.read_text())
+
+
+def test_a_tool_that_asks_is_seen():
+    assert options_read("x = 1 if model.cfg.parallel else getattr(cfg, 'norm')") == {"parallel", "norm"}
+    assert not options_read("model.cfg.n_heads + block.parallel")
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if "analyses" not in path.parts], ids=name)

@@ -28,7 +28,7 @@ LAYERS = {
     "interp.report": 9,
     "analyses": 10,
 }
-OPEN_TO_INTERP = ("models.protocol", "models.hooks", "models.config", "models.errors", "models.tokens")
+OPEN_TO_INTERP = ("models.protocol", "models.hooks", "models.parts", "models.config", "models.errors", "models.tokens")
 LOADERS_ONLY = ("transformers", "transformer_lens", "gguf")
 
 

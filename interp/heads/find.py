@@ -100,7 +100,7 @@ def find_heads(
 
     n_tokens, scoring, batches = prompts.repeated.shape[1], ticker("scores"), itertools.count(1)
     measured = measure(model, prompts, lambda: scoring(next(batches), 2 * -(-n_sequences // BATCH)))
-    notes = {"sink": sink.warning(n_tokens), "previous_token": previous_token.forced(model.cfg.sliding_window)}
+    notes = {"sink": sink.warning(n_tokens), "previous_token": previous_token.forced(model.cfg.narrowest_window)}
     evidence = {kind: _pattern_step(measured, kind, alpha, seed, notes.get(kind) is not None) for kind in KINDS}
     ranks = {kind: measured.best_first(kind) for kind in KINDS}
     found = {

@@ -209,7 +209,7 @@ def _default_axes(site: Site) -> tuple[str, ...]:
 def _resumed(setting: Ablating, grid: Grid, memory: int, progress: Progress | None) -> tuple[Sweep, list[Tensor]]:
     model, tokens, real = cast(ResumableModel, setting.model), setting.tokens, setting.real
     metrics, last = list(setting.metrics.values()), len(model.blocks) - 1
-    needed = needed_of_base(model, grid.site.name, setting.frozen_attention)
+    needed = needed_of_base(model, grid.site, setting.frozen_attention)
     names = [f"blocks.{layer}.{hook}" for layer in range(last + 1) for hook in needed]
     names.append(f"blocks.{last}.hook_resid_post")
     _, kept = model.run_with_cache(tokens, attention_mask=real, names_filter=names, return_type=None)

@@ -127,7 +127,7 @@ def _resumed(
     progress: Progress | None,
 ) -> tuple[Any, list[Tensor]]:
     batch, n_layers = pair[0].shape[0], len(model.blocks)
-    names = [f"blocks.{layer}.{hook}" for layer in range(n_layers) for hook in needed_of_base(model, grid.site.name)]
+    names = [f"blocks.{layer}.{hook}" for layer in range(n_layers) for hook in needed_of_base(model, grid.site)]
     wanted = {
         *names,
         *(grid.site.hook_name(layer) for layer in range(n_layers)),

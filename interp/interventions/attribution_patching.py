@@ -26,10 +26,11 @@ from interp.interventions.cells import Grid, check_axes, find_site, n_layers_of
 from interp.interventions.gradients import backward_passes
 from interp.interventions.metric_result import by_metric, common_fields
 from interp.interventions.prompts import Prompts, aligned
-from interp.interventions.query_key import needed, pattern_effect
+from interp.interventions.query_key import QueryKeyRuns, needed
 from interp.metrics import KL, AnyMetric, Metric, fitting
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
+from models.parts.step import Step
 from models.protocol import HookedModel
 
 _STREAM_SITES = ("resid_pre", "resid_mid", "resid_post")
@@ -144,6 +145,7 @@ class _Runs:
     source: ActivationCache
     baselines: list[Float[Tensor, "clean_and_corrupted batch"]]
     qk_fix: bool
+    step: Step | None
 
     @staticmethod
     def of(
@@ -155,7 +157,7 @@ class _Runs:
         metrics: Sequence[Metric],
         qk_fix: bool,
     ) -> _Runs:
-        hooks = needed(grid.site.name, model.cfg) if qk_fix else [grid.site.hook]
+        hooks = needed(model) if qk_fix else [grid.site.hook]
         names = [f"blocks.{layer}.{hook}" for layer in range(n_layers_of(model.cfg)) for hook in hooks]
         with torch.no_grad():
             runs = [
@@ -166,7 +168,7 @@ class _Runs:
             ]
         caches = [cache for _, cache in runs]
         source, base = caches if direction == "denoise" else reversed(caches)
-        return _Runs(base, source, baselines, qk_fix)
+        return _Runs(base, source, baselines, qk_fix, model.step(pair[0], real) if is_resumable(model) else None)
 
 
 def _changes(
@@ -208,9 +210,9 @@ def _effect(model: HookedModel, grid: Grid, runs: _Runs, layer: int, gradient: T
     """Return the first-order effect of one layer's cells, in the order of the grid's axes without ``layer``."""
     site, name = grid.site, grid.site.hook_name(layer)
     if runs.qk_fix:
-        by_position = "pos" in grid.axes
-        scale = model.blocks[layer].attn.scale if is_resumable(model) else model.cfg.d_head**-0.5
-        effect = pattern_effect(site.name, layer, model.cfg, runs.base, runs.source, gradient, by_position, scale)
+        by_head, by_position = site.head_axis in grid.axes, "pos" in grid.axes
+        queries_keys = QueryKeyRuns(model, runs.base, runs.source, runs.step)
+        effect = queries_keys.effect(site.name, layer, gradient, by_head=by_head, by_position=by_position)
         names = ["batch", str(site.head_axis), "pos"]
     else:
         effect = (runs.source[name].double() - runs.base[name].double()) * gradient.double()

@@ -27,11 +27,14 @@ class Site:
         name: as users write it.
         hook: its hook's name without ``blocks.{layer}.``.
         axes: what can be swept over.
+        sublayer: whose it is, ``attn`` or ``mlp``; of the stream between, the one that wrote last. None for the stream
+            entering or leaving the block.
     """
 
     name: str
     hook: str
     axes: tuple[str, ...]
+    sublayer: str | None = None
 
     def hook_name(self, layer: int) -> str:
         """Return the full hook name."""
@@ -50,16 +53,16 @@ SITES: dict[str, Site] = {
     site.name: site
     for site in (
         Site("resid_pre", "hook_resid_pre", _STREAM),
-        Site("q", "attn.hook_q", _HEADS),
-        Site("k", "attn.hook_k", _KV_HEADS),
-        Site("v", "attn.hook_v", _KV_HEADS),
-        Site("pattern", "attn.hook_pattern", ("layer", "head", "dest_pos", "src_pos")),
-        Site("z", "attn.hook_z", _HEADS),
-        Site("result", "attn.hook_result", _HEADS),
-        Site("attn_out", "hook_attn_out", _STREAM),
-        Site("resid_mid", "hook_resid_mid", _STREAM),
-        Site("mlp_post", "mlp.hook_post", ("layer", "pos", "neuron")),
-        Site("mlp_out", "hook_mlp_out", _STREAM),
+        Site("q", "attn.hook_q", _HEADS, "attn"),
+        Site("k", "attn.hook_k", _KV_HEADS, "attn"),
+        Site("v", "attn.hook_v", _KV_HEADS, "attn"),
+        Site("pattern", "attn.hook_pattern", ("layer", "head", "dest_pos", "src_pos"), "attn"),
+        Site("z", "attn.hook_z", _HEADS, "attn"),
+        Site("result", "attn.hook_result", _HEADS, "attn"),
+        Site("attn_out", "hook_attn_out", _STREAM, "attn"),
+        Site("resid_mid", "hook_resid_mid", _STREAM, "attn"),
+        Site("mlp_post", "mlp.hook_post", ("layer", "pos", "neuron"), "mlp"),
+        Site("mlp_out", "hook_mlp_out", _STREAM, "mlp"),
         Site("resid_post", "hook_resid_post", _STREAM),
     )
 }
@@ -76,9 +79,9 @@ def find_site(name: str, cfg: StackConfig) -> Site:
     """Return a site by name. Raises InputError where it is unknown, or this model has no such activation."""
     if not isinstance(name, str) or name not in SITES:
         raise InputError(f"no site {name!r}{nearest(str(name), SITES)}; sites are {', '.join(SITES)}")
-    if name.startswith("mlp") and cfg.attn_only:
+    if name.startswith("mlp") and cfg.d_mlp is None:
         raise InputError(f"site {name!r} belongs to the MLP, and this model is attention-only")
-    if name == "resid_mid" and (cfg.parallel or cfg.attn_only):
+    if name == "resid_mid" and not cfg.has_resid_mid:
         raise InputError("a block that is parallel or attention-only has no resid_mid; use resid_pre or resid_post")
     return SITES[name]
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.interventions.cells import Cell, Grid, renormalised
+from interp.interventions.cells import Cell, Grid, Site, renormalised
+from models.parts.step import Step
+from models.parts.sublayer import MLPSublayer, Sublayer
 from models.protocol import ResumableModel
 
 Columns = list[int]
 Values = Float[Tensor, "cell batch column d_model"]
-AFTER_MLP = ("mlp_post", "mlp_out", "resid_post")
 
 
 def span(columns: Sequence[int]) -> slice | list[int]:
@@ -42,7 +43,7 @@ class Base:
     """
 
     kept: Mapping[str, Tensor]
-    step: Any
+    step: Step
     read: Columns
     frozen: bool = False
 
@@ -55,17 +56,16 @@ class Base:
         return self.at(layer, "hook_resid_pre") if layer < n_layers else self.at(layer - 1, "hook_resid_post")
 
 
-def needed_of_base(model: ResumableModel, site: str, frozen: bool = False) -> set[str]:
+def needed_of_base(model: ResumableModel, site: Site, frozen: bool = False) -> set[str]:
     """Return the hooks, without ``blocks.{l}.``, that the base of a sweep over ``site`` must keep."""
-    rotary = model.cfg.positions == "rotary"
-    needed = {"hook_resid_pre", "attn.hook_rot_k" if rotary else "attn.hook_k", "attn.hook_v"}
-    if site in ("q", "k", "v", "pattern", "z", "result", "attn_out"):
-        needed |= {"attn.hook_z", "hook_attn_out", "attn.hook_rot_q" if rotary else "attn.hook_q"}
-    if site == "pattern" or frozen:
+    needed = {"hook_resid_pre", "attn.hook_k", "attn.hook_v"}
+    if site.name == "pattern" or frozen:
         needed |= {"attn.hook_pattern"}
-    if site in ("mlp_post", "mlp_out"):
-        needed |= {"mlp.hook_post", "hook_mlp_out"} | (set() if model.cfg.parallel else {"hook_resid_mid"})
-    return needed
+    if site.name.startswith("resid"):
+        return needed
+    wires = cast(Sublayer, model.blocks[0].sublayer(cast(str, site.sublayer))).wires
+    needed |= {wires.out, wires.reads}
+    return needed | ({"attn.hook_q", "attn.hook_z"} if site.sublayer == "attn" else {"mlp.hook_post"})
 
 
 class Entry(NamedTuple):
@@ -95,7 +95,15 @@ class Entrances:
         self.site = grid.site.name
         self.n_layers = len(model.blocks)
         self.width = base.read[-1] + 1
-        self._masks: dict[tuple[int, ...], Any] = {}
+        self._steps: dict[tuple[int, ...], Step] = {}
+        self._met: dict[tuple[int, str], Tensor] = {}
+
+    def sublayers_before(self, layer: int) -> int:
+        """Return how many of a block's sublayers lie before the streams of its entries."""
+        block, site = self.model.blocks[layer], self.grid.site
+        if site.sublayer is None or block.parallel:
+            return 0 if self.site == "resid_pre" else len(block.sublayers)
+        return [sublayer.name == site.sublayer for sublayer in block.sublayers].index(True) + 1
 
     def start(self, cell: Cell) -> int:
         """Return the first column whose stream the cell can change."""
@@ -117,11 +125,7 @@ class Entrances:
         groups: dict[tuple[int, int | None], list[Cell]] = defaultdict(list)
         for cell in cells:
             groups[self.start(cell), cell.column].append(cell)
-        stream = self._stream_entry
-        if self.site in ("mlp_post", "mlp_out"):
-            stream = self._mlp_entry
-        elif not self.site.startswith("resid"):
-            stream = self._attention_entry
+        stream = self._stream_entry if self.site.startswith("resid") else self._written_entry
         entries = []
         for (start, column), members in groups.items():
             columns = self._changed(start, column)
@@ -135,18 +139,20 @@ class Entrances:
         """Return the stream of resid_pre, resid_mid or resid_post: the source's own."""
         return self.source(layer)[:, span(columns)].expand(len(cells), -1, -1, -1)
 
-    def _attention_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
-        """Return the stream after attention (in a parallel block, after both sublayers)."""
-        block = self.model.blocks[layer]
-        at = span(columns)
-        before = self.base.at(layer, "hook_attn_out")[:, at]
-        if self.site == "attn_out":
-            attn_out = self.source(layer)[:, at].expand(len(cells), -1, -1, -1)
+    def _written_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
+        """Return the stream after the sublayer's write, or in a parallel block after all of them."""
+        block, at = self.model.blocks[layer], span(columns)
+        sublayer = cast(Sublayer, block.sublayer(cast(str, self.grid.site.sublayer)))
+        before = self.base.at(layer, sublayer.wires.out)[:, at]
+        if self.site in ("attn_out", "mlp_out"):
+            out = self.source(layer)[:, at].expand(len(cells), -1, -1, -1)
+        elif sublayer.attends:
+            out = before + self._head_write(layer, columns, cells)
         else:
-            attn_out = before + self._head_write(layer, columns, cells)
+            out = self._of_neurons(layer, cast(MLPSublayer, sublayer), columns, cells, before)
         if block.parallel:
-            return self.base.entering(layer + 1, self.n_layers)[:, at] + (attn_out - before)
-        return block.add_attention(self.base.at(layer, "hook_resid_pre")[:, at], attn_out)
+            return self.base.entering(layer + 1, self.n_layers)[:, at] + (out - before)
+        return sublayer.join(self.base.at(layer, sublayer.wires.reads)[:, at], out)
 
     def _head_write(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
         """Return the change of attn_out that the patched heads make."""
@@ -168,6 +174,8 @@ class Entrances:
     def _heads(self, layer: int, cells: list[Cell]) -> Int[Tensor, "cell head"]:
         """Return the query heads that each cell reaches."""
         cfg, device = self.model.cfg, self.base.step.positions.device
+        if self.site in ("q", "k") and not self.model.blocks[layer].attn.heads_apart:
+            return torch.arange(cfg.n_heads, device=device).expand(len(cells), -1)
         if "kv_head" in self.grid.axes:
             kv = torch.tensor([cell.index["kv_head"] for cell in cells], device=device)
             return kv[:, None] * cfg.group_size + torch.arange(cfg.group_size, device=device)
@@ -191,9 +199,9 @@ class Entrances:
         return einsum(pattern, v, "n b h q k, n b k h d -> n b q h d")
 
     def _z_of_qkv(self, layer: int, columns: Columns, cells: list[Cell], heads: Tensor) -> Tensor:
-        attn, group = self.model.blocks[layer].attn, self.model.cfg.group_size
+        group = self.model.cfg.group_size
         if self.site == "q":
-            q = _pick(attn.rotate(self.source(layer)[:, span(columns)], self.turn(columns)), heads)
+            q = self._patched(layer, columns, cells, heads)
             k, v = (_pick(self._cached(layer, what)[:, : self.width], heads // group) for what in ("k", "v"))
             return self.attend(layer, q, k, v, columns)
         column = cells[0].column  # shared: cells are grouped by it
@@ -201,45 +209,55 @@ class Entrances:
         at, kv_heads = span(patched), heads[:, ::group] // group
         q = _pick(self._cached(layer, "q")[:, span(columns)], heads)
         k, v = (_pick(self._cached(layer, what)[:, : self.width], kv_heads) for what in ("k", "v"))
-        value = self.source(layer)[:, at]
         if self.site == "k":
-            k[:, :, at] = _pick(attn.rotate(value, self.turn(patched)), kv_heads)
+            k[:, :, at] = self._patched(layer, patched, cells, kv_heads)
         else:
-            v[:, :, at] = _pick(value, kv_heads)
+            v[:, :, at] = _pick(self.source(layer)[:, at], kv_heads)
         if self.base.frozen:
             return self.attend_as_base(layer, v, columns, heads)
         return self.attend(layer, q, k, v, columns)
 
-    def _mlp_entry(self, layer: int, columns: Columns, cells: list[Cell]) -> Values:
-        """Return the stream leaving the block."""
-        block = self.model.blocks[layer]
-        at = span(columns)
-        before = self.base.at(layer, "hook_mlp_out")[:, at]
-        source = self.source(layer)[:, at]
-        if self.site == "mlp_out":
-            mlp_out = source.expand(len(cells), -1, -1, -1)
-        else:
-            change = source - self.base.at(layer, "mlp.hook_post")[:, at]
-            if self.grid.neuron_groups is None:
-                mlp_out = (before + change @ block.mlp.W_out).expand(len(cells), -1, -1, -1)
-            else:
-                groups = [self.grid.neuron_groups[cell.index["neuron"]].to(change.device) for cell in cells]
-                mlp_out = torch.stack([before + change[..., g] @ block.mlp.W_out[g] for g in groups])
-        if block.parallel:
-            return self.base.entering(layer + 1, self.n_layers)[:, at] + (mlp_out - before)
-        return block.add_mlp_out(self.base.at(layer, "hook_resid_mid")[:, at], mlp_out)
+    def _patched(
+        self, layer: int, columns: Columns, cells: list[Cell], heads: Int[Tensor, "cell chosen"]
+    ) -> Float[Tensor, "cell batch column chosen d_head"]:
+        """Return the source's queries or keys as they meet, of each cell's heads."""
+        attn, at = self.model.blocks[layer].attn, span(columns)
+        meet = attn.queries if self.site == "q" else attn.keys
+        axis = cast(str, self.grid.site.head_axis)
+        if attn.heads_apart or axis not in self.grid.axes:
+            return _pick(meet(self.source(layer)[:, at], self.step(columns)), heads)
+        own = self.base.at(layer, f"attn.hook_{self.site}")[:, at].expand(len(cells), -1, -1, -1, -1).clone()
+        for values, cell in zip(own, cells, strict=True):
+            values[:, :, cell.index[axis]] = self.source(layer)[:, at, cell.index[axis]]
+        return meet(own, self.step(columns))
+
+    def _of_neurons(
+        self, layer: int, sublayer: MLPSublayer, columns: Columns, cells: list[Cell], before: Tensor
+    ) -> Values:
+        """Return what the MLP writes with the source's neurons."""
+        W_out = sublayer.core.W_out
+        change = (self.source(layer) - self.base.at(layer, "mlp.hook_post"))[:, span(columns)]
+        if self.grid.neuron_groups is None:
+            return (before + change @ W_out).expand(len(cells), -1, -1, -1)
+        groups = [self.grid.neuron_groups[cell.index["neuron"]].to(change.device) for cell in cells]
+        return torch.stack([before + change[..., group] @ W_out[group] for group in groups])
 
     # -- attention against the base ------------------------------------------------------------------------------
 
-    def turn(self, columns: Sequence[int]) -> Any:
-        """Return the rotation of some columns, or None."""
-        if self.base.step.rotation is None:
-            return None
-        return tuple(part[:, span(columns)] for part in self.base.step.rotation)
+    def step(self, columns: Sequence[int]) -> Step:
+        """Return where some columns stand and what they may see, made once per sweep."""
+        key = tuple(columns)
+        if key not in self._steps:
+            self._steps[key] = self.base.step.at(span(columns), self.width)
+        return self._steps[key]
 
     def _cached(self, layer: int, what: str) -> Float[Tensor, "batch pos head d_head"]:
-        rotated = what != "v" and self.base.step.rotation is not None
-        return self.base.at(layer, f"attn.hook_rot_{what}" if rotated else f"attn.hook_{what}")
+        """Return the base's queries, keys or values as attention meets them."""
+        if (layer, what) not in self._met:
+            attn, own = self.model.blocks[layer].attn, self.base.at(layer, f"attn.hook_{what}")
+            meet = {"q": attn.queries, "k": attn.keys}.get(what)
+            self._met[layer, what] = own if meet is None else meet(own, self.base.step)
+        return self._met[layer, what]
 
     def after_base(self, layer: int, what: str, start: int, own: Tensor) -> Tensor:
         """Return keys or values of all columns: the base's before ``start``, each cell's own from there."""
@@ -251,19 +269,11 @@ class Entrances:
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, columns: Columns) -> Tensor:
         """Return z ``[cell, batch, column, head, d_head]`` of queries at ``columns`` against all keys."""
         n, batch = q.shape[:2]
-        mask = self._mask(columns)
+        attn = self.model.blocks[layer].attn
+        mask = self.step(columns).mask(attn.window)
         if mask.allowed is not None and mask.allowed.shape[0] > 1:
             mask = type(mask)(mask.allowed.repeat(n, 1, 1, 1), mask.causal)
-        attn = self.model.blocks[layer].attn
-        return attn.attend(*(x.flatten(0, 1) for x in (q, k, v)), mask).unflatten(0, (n, batch))
-
-    def _mask(self, columns: Columns) -> Any:
-        """Return who the queries at ``columns`` may see, made once per sweep."""
-        key = tuple(columns)
-        if key not in self._masks:
-            index = torch.tensor(columns, device=self.base.step.positions.device)
-            self._masks[key] = self.base.step.mask.rows(index, self.width)
-        return self._masks[key]
+        return attn.attend(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask).unflatten(0, (n, batch))
 
     def attend_as_base(self, layer: int, v: Tensor, columns: Columns, heads: Tensor | None = None) -> Tensor:
         """Return z of values under the base's own pattern, of all heads or of each cell's ``heads``."""

@@ -81,7 +81,7 @@ def backward_passes(
     def drop(grad: Tensor, hook: HookPoint) -> Tensor | None:
         return torch.zeros_like(grad) if hook.layer == dropped else None
 
-    parts = ["hook_attn_out"] if model.cfg.attn_only else ["hook_attn_out", "hook_mlp_out"]
+    parts = ["hook_attn_out"] if model.cfg.d_mlp is None else ["hook_attn_out", "hook_mlp_out"]
     writes = [f"blocks.{layer}.{part}" for layer in range(n_layers) for part in parts]
     bwd_hooks: list[Hook] = [(name, drop) for name in writes] if grad_drop else []
     for step in range(ig_steps):

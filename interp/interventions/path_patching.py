@@ -165,9 +165,12 @@ class _Runs:
         direction: Direction,
         metrics: Sequence[Metric],
     ) -> _Runs:
-        hooks = ["hook_resid_pre", "attn.hook_z", "hook_attn_out", *([] if model.cfg.attn_only else ["hook_mlp_out"])]
         last = len(model.blocks) - 1
-        names = [f"blocks.{layer}.{hook}" for layer in range(last + 1) for hook in hooks]
+        names = [
+            f"blocks.{layer}.{hook}"
+            for layer, block in enumerate(model.blocks)
+            for hook in ("hook_resid_pre", "attn.hook_z", *(sublayer.wires.out for sublayer in block.sublayers))
+        ]
         names.append(f"blocks.{last}.hook_resid_post")
         clean, corrupted = (
             model.run_with_cache(side, attention_mask=real, names_filter=names, return_type=None)[1] for side in pair
@@ -194,7 +197,7 @@ class _Runs:
 
 def _reached(sender: Sender, group: Group, model: ResumableModel) -> Group:
     """Return the receivers of a group that read what the sender writes."""
-    return tuple(receiver for receiver in group if sender.place(model.cfg) < receiver.place(model.cfg))
+    return tuple(receiver for receiver in group if sender.place(model) < receiver.place(model))
 
 
 def _label(group: Group) -> str:
@@ -271,23 +274,22 @@ def _frozen_run(runs: _Runs, senders: Sequence[Sender], freeze_mlps: bool) -> It
     start, is_mlp = senders[0].layer, senders[0].head is None
     x = base[f"blocks.{start}.hook_resid_pre"].expand(len(senders), -1, -1, -1)
     for layer in range(start, len(model.blocks)):
-        block, at = model.blocks[layer], f"blocks.{layer}"
-        yield ("attn", layer), x
-        attn_out = base[f"{at}.hook_attn_out"]
-        if layer == start and not is_mlp:
-            heads = [cast(int, sender.head) for sender in senders]
-            change = (source[f"{at}.attn.hook_z"] - base[f"{at}.attn.hook_z"])[:, :, heads]
-            attn_out = attn_out + einsum(change, block.attn.W_O[heads], "b p h e, h e d -> h b p d")
-        mlp_in = x if block.parallel else block.add_attention(x, attn_out)
-        if block.mlp is None:
-            x = mlp_in
-            continue
-        yield ("mlp", layer), mlp_in
-        if layer == start and is_mlp:
-            mlp_out = source[f"{at}.hook_mlp_out"]
-        else:
-            mlp_out = base[f"{at}.hook_mlp_out"] if freeze_mlps else block.mlp_out(mlp_in)
-        x = x + attn_out + mlp_out if block.parallel else block.add_mlp_out(mlp_in, mlp_out)
+        block, entering = model.blocks[layer], x
+        for sublayer in block.sublayers:
+            read, hook = entering if block.parallel else x, f"blocks.{layer}.{sublayer.wires.out}"
+            yield (sublayer.name, layer), read
+            sends = layer == start and is_mlp != sublayer.attends
+            if sublayer.attends or freeze_mlps:
+                out = base[hook]
+            elif not sends:
+                out = sublayer.out(read)
+            if sends and sublayer.attends:
+                z, heads = f"blocks.{layer}.attn.hook_z", [cast(int, sender.head) for sender in senders]
+                change = (source[z] - base[z])[:, :, heads]
+                out = out + einsum(change, block.attn.W_O[heads], "b p h e, h e d -> h b p d")
+            elif sends:
+                out = source[hook]
+            x = sublayer.join(x, out)
     yield ("logits", len(model.blocks)), x
 
 

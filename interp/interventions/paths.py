@@ -15,10 +15,14 @@ from typing import Any, Literal, TypeVar, cast
 from interp.sites import Head, as_several, parse_head
 from models.config import StackConfig
 from models.errors import InputError
+from models.parts.block import Block
+from models.parts.sublayer import SublayerName
+from models.protocol import ResumableModel
 
 ReceiverKind = Literal["q", "k", "v", "mlp", "logits"]
 SenderName = str | tuple[int, int] | Head
 ReceiverName = str | tuple[str, ...]
+Place = tuple[int, int]
 T = TypeVar("T")
 
 _MLP = re.compile(r"(?:mlp|MLP)\.?(\d+)")
@@ -36,9 +40,12 @@ class Sender:
     def __str__(self) -> str:
         return f"mlp{self.layer}" if self.head is None else str(Head(self.layer, self.head))
 
-    def place(self, cfg: StackConfig) -> int:
-        """Return when it writes, counted in sublayers."""
-        return 2 * self.layer + (1 if self.head is None or cfg.parallel else 0)
+    def place(self, model: ResumableModel) -> Place:
+        """Return when it writes: its layer, and the number of its sublayer there."""
+        block = model.blocks[self.layer]
+        if block.parallel:
+            return self.layer, len(block.sublayers) - 1
+        return self.layer, _number(block, "mlp" if self.head is None else "attn")
 
 
 @dataclass(frozen=True)
@@ -54,14 +61,20 @@ class Receiver:
             return "logits" if self.kind == "logits" else f"mlp{self.layer}"
         return f"{f'L{self.layer}' if self.head is None else Head(self.layer, self.head)}.{self.kind}"
 
-    def place(self, cfg: StackConfig) -> int:
-        """Return when it reads, counted in sublayers: it sees every sender of an earlier place."""
-        return 2 * self.layer + (1 if self.kind == "mlp" and not cfg.parallel else 0)
+    def place(self, model: ResumableModel) -> Place:
+        """Return when it reads: it sees every sender of an earlier place."""
+        if self.kind == "logits" or model.blocks[self.layer].parallel:
+            return self.layer, 0
+        return self.layer, _number(model.blocks[self.layer], self.reads[0])
 
     @property
     def reads(self) -> tuple[str, int]:
         """The stream that it reads: ``attn``, ``mlp`` or ``logits``, and the layer."""
         return ("attn" if self.kind in ("q", "k", "v") else self.kind), self.layer
+
+
+def _number(block: Block, name: str) -> int:
+    return [sublayer.name for sublayer in block.sublayers].index(cast(SublayerName, name))
 
 
 def parse_senders(written: SenderName | Sequence[SenderName] | None, cfg: StackConfig) -> list[Sender]:
@@ -124,7 +137,7 @@ def _receiver(written: object, cfg: StackConfig) -> Receiver:
 
 
 def _mlp_layer(layer: int, written: Any, cfg: StackConfig) -> int:
-    if cfg.attn_only:
+    if cfg.d_mlp is None:
         raise InputError(f"{written!r} is an MLP, and this model is attention-only")
     return _in_range("layer", layer, cast(Any, cfg).n_layers, written)
 

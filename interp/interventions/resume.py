@@ -17,7 +17,7 @@ columns up to the last one read and r of them read at or after ``start``, takes
     own block   resid_pre, k, v:          T - start      (r in the last block)
                 other sites, one column:  1              (1 if read, in the last block)
                 other sites, all columns: T - start      (r in the last block)
-                mlp_post, mlp_out, resid_post, and all but resid_pre in parallel or attention-only blocks: 0
+                sites behind the block's last sublayer, and all but resid_pre in parallel blocks: 0
     blocks between                        T - start each
     last block, where it is not its own   r
 
@@ -28,14 +28,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.interventions.cells import Cell
-from interp.interventions.entering import AFTER_MLP, Columns, Entrances, Entry, Values, span
+from interp.interventions.entering import Columns, Entrances, Entry, Values, span
+from models.parts.sublayer import Sublayer
 
 MLP_CHUNK = 1024  # tokens whose d_mlp activations fit the processor's cache
 
@@ -74,35 +74,40 @@ class Wavefront:
 
     def _block(self, layer: int, groups: Groups, entries: list[Entry]) -> Groups:
         """Take the wavefront through one block; cells patched inside this block join it where they enter."""
-        block = self.model.blocks[layer]
-        before_mlp: list[Entry] = []
-        after_block: list[Entry] = []
-        if self.entrances.site == "resid_pre":
+        block, before = self.model.blocks[layer], self.entrances.sublayers_before(layer)
+        if before == 0:
             for entry in entries:
                 self._join(groups, layer, entry)
-        elif self.entrances.site in AFTER_MLP or block.parallel or block.mlp is None:
-            after_block = entries
-        else:
-            before_mlp = entries
-        waves = self._attention(layer, groups)
-        streams = [stream for _, stream in waves.values()] + [entry.stream for entry in before_mlp]
-        if streams and block.mlp is not None and not block.parallel:
-            streams = self._through_mlp(block, streams)
-        leaving: Groups = {
-            start: (cells, stream) for (start, (cells, _)), stream in zip(waves.items(), streams, strict=False)
-        }
-        after_mlp = zip(before_mlp, streams[len(waves) :], strict=True)
-        for entry in [*(entry._replace(stream=stream) for entry, stream in after_mlp), *after_block]:
+        attention, *others = block.sublayers  # behind attention, no column of a block sees another
+        entering, stream, shapes = self._attended(layer, attention, groups)
+        inside: list[Entry] = []
+        for n, sublayer in enumerate(others, start=1):
+            if n == before:
+                inside = entries
+                stream = torch.cat([stream, *(entry.stream.flatten(0, 2) for entry in inside)])
+            stream = self._pointwise(sublayer, entering if block.parallel else stream, stream)
+        self.block_tokens += len(stream)
+        shapes += [entry.stream.shape for entry in inside]
+        parts = [
+            part.view(shape) for part, shape in zip(stream.split([s[:3].numel() for s in shapes]), shapes, strict=True)
+        ]
+        leaving = {start: (cells, part) for (start, (cells, _)), part in zip(groups.items(), parts, strict=False)}
+        joining = [entry._replace(stream=part) for entry, part in zip(inside, parts[len(groups) :], strict=True)]
+        for entry in joining if inside or before < len(block.sublayers) else entries:
             self._join(leaving, layer + 1, entry)
         return leaving
 
-    def _attention(self, layer: int, groups: Groups) -> Groups:
-        """Return every group's stream after attention (in a parallel block, after both sublayers)."""
+    def _attended(self, layer: int, attention: Sublayer, groups: Groups) -> tuple[Tensor, Tensor, list[torch.Size]]:
+        """Return the streams before and after attention, token by token, and the shape of each group's.
+
+        They are of all columns from each group's start on; in the last block, of those that are read.
+        """
+        run, attn = self.entrances, self.model.blocks[layer].attn
         if not groups:
-            return {}
-        run, block, attn = self.entrances, self.model.blocks[layer], self.model.blocks[layer].attn
+            nothing = run.base.entering(layer, self.n_layers).flatten(0, 1)[:0]
+            return nothing, nothing, []
         stream = torch.cat([x.flatten(0, 2) for _, x in groups.values()])
-        read = block.attention_read(stream)
+        read = attention.read(stream)
         sizes = [x.shape[:3].numel() for _, x in groups.values()]
         v = attn.v(read).split(sizes)
         k = v if run.base.frozen else attn.k(read).split(sizes)
@@ -110,8 +115,8 @@ class Wavefront:
         if last:
             stream, read = (self._only_read(flat, groups, sizes) for flat in (stream, read))
         columns = {start: self._columns(start, last) for start in groups}
-        q_sizes = [len(cells) * x.shape[1] * len(columns[start]) for start, (cells, x) in groups.items()]
-        q = read.split(q_sizes) if run.base.frozen else attn.q(read).split(q_sizes)
+        shapes = [torch.Size((*x.shape[:2], len(columns[start]), x.shape[3])) for start, (_, x) in groups.items()]
+        q = v if run.base.frozen else attn.q(read).split([shape[:3].numel() for shape in shapes])
         zs = []
         for i, (start, (cells, x)) in enumerate(groups.items()):
             own = (len(cells), x.shape[1], self.width - start, -1, attn.d_head)
@@ -119,24 +124,12 @@ class Wavefront:
             if run.base.frozen:
                 zs.append(run.attend_as_base(layer, vg, columns[start]))
                 continue
-            kg = attn.rotate(k[i].view(own), run.turn(range(start, self.width)))
+            kg = attn.keys(k[i].view(own), run.step(range(start, self.width)))
             kg = run.after_base(layer, "k", start, kg)
-            qg = q[i].view(len(cells), x.shape[1], len(columns[start]), -1, attn.d_head)
-            zs.append(run.attend(layer, attn.rotate(qg, run.turn(columns[start])), kg, vg, columns[start]))
+            qg = attn.queries(q[i].view(*shapes[i][:3], -1, attn.d_head), run.step(columns[start]))
+            zs.append(run.attend(layer, qg, kg, vg, columns[start]))
         attn_out = attn.o(torch.cat([z.flatten(3).flatten(0, 2) for z in zs]))
-        if block.parallel:
-            self.block_tokens += len(stream)
-            stream = stream + attn_out + self._chunked(block.mlp_out, stream)
-        else:
-            stream = block.add_attention(stream, attn_out)
-            if block.mlp is None:
-                self.block_tokens += len(stream)
-        shapes = [(len(cells), x.shape[1], len(columns[start])) for start, (cells, x) in groups.items()]
-        parts = stream.split(q_sizes)
-        return {
-            start: (cells, part.view(*shape, -1))
-            for (start, (cells, _)), part, shape in zip(groups.items(), parts, shapes, strict=True)
-        }
+        return stream, attention.join(stream, attn_out), shapes
 
     def _only_read(self, flat: Tensor, groups: Groups, sizes: list[int]) -> Tensor:
         parts = []
@@ -145,16 +138,12 @@ class Wavefront:
             parts.append(part.view(*x.shape[:3], -1)[:, :, index].flatten(0, 2))
         return torch.cat(parts)
 
-    def _through_mlp(self, block: Any, streams: list[Values]) -> list[Values]:
-        flat = torch.cat([stream.flatten(0, 2) for stream in streams])
-        self.block_tokens += len(flat)
-        out = self._chunked(block.add_mlp, flat)
-        sizes = [stream.shape[:3].numel() for stream in streams]
-        return [part.view(stream.shape) for part, stream in zip(out.split(sizes), streams, strict=True)]
-
-    def _chunked(self, function: Callable[[Tensor], Tensor], flat: Float[Tensor, "token d_model"]) -> Tensor:
-        """Apply a position-wise function to some tokens at a time."""
-        return torch.cat([function(chunk) for chunk in flat.split(MLP_CHUNK)])
+    def _pointwise(self, sublayer: Sublayer, read: Values, stream: Values) -> Float[Tensor, "token d_model"]:
+        """Take streams through a sublayer that works token by token, some tokens at a time."""
+        if not len(stream):
+            return stream
+        pairs = zip(read.split(MLP_CHUNK), stream.split(MLP_CHUNK), strict=True)
+        return torch.cat([sublayer.join(chunk, sublayer.out(of)) for of, chunk in pairs])
 
     def _columns(self, start: int, last: bool) -> Columns:
         return [c for c in self.base.read if c >= start] if last else list(range(start, self.width))

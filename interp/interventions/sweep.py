@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.interventions.cells import Cell, Grid, n_layers_of, renormalised
-from interp.interventions.entering import AFTER_MLP, Base, Entrances
+from interp.interventions.entering import Base, Entrances
 from interp.interventions.resume import MLP_CHUNK, Wavefront
 from interp.metrics import Metric
 from interp.precision import at_least_float32
@@ -76,9 +76,7 @@ def judge(
     vocabulary = vocabulary.to(stream.device)
     if len(vocabulary) == 1:
         vocabulary = vocabulary.expand(stream.shape[1], -1)
-    columns = model.W_U.T[vocabulary]  # [batch, token, d_model]
-    logits = torch.einsum("nbrd,btd->nbrt", normed, columns)
-    return metric(at_least_float32(logits + model.b_U[vocabulary][:, None]))
+    return metric(at_least_float32(model.unembed.of_tokens(normed, vocabulary)))
 
 
 def resumed_sweep(
@@ -145,11 +143,11 @@ def baseline(
 def cost(entrances: Entrances, cell: Cell) -> int:
     """Return the block-tokens of one cell and one example, by the formula in ``interp.interventions.resume``."""
     start, layer, last = entrances.start(cell), cell.index["layer"], entrances.n_layers - 1
-    block, site = entrances.model.blocks[layer], entrances.site
+    before, behind = entrances.sublayers_before(layer), len(entrances.model.blocks[layer].sublayers)
     tokens, read = entrances.width - start, sum(column >= start for column in entrances.base.read)
-    if site in AFTER_MLP or (site != "resid_pre" and (block.parallel or block.mlp is None)):
+    if before == behind:
         own = 0
-    elif cell.column is None or site in ("resid_pre", "k", "v"):
+    elif cell.column is None or entrances.site in ("resid_pre", "k", "v"):
         own = read if layer == last else tokens
     else:
         own = int(layer != last or cell.column in entrances.base.read)

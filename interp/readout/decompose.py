@@ -9,7 +9,7 @@ at every addition; its writes add up to what the stream would be without that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -19,10 +19,13 @@ from interp.precision import at_least_float32
 from interp.readout.writes import By, NormStep, Write, hooks_needed, norm_step, steps
 from models.errors import InputError, nearest
 from models.hooks.cache import ActivationCache
+from models.parts.norm import Norm
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from models.parts.sublayer import Sublayer as BlockSublayer
 
 Sublayer = Literal["attn", "mlp"]
 
@@ -129,14 +132,15 @@ def _place(model: ResumableModel, at: int | None, mlp_input: bool) -> tuple[int,
     n_layers = len(model.blocks)
     layer = n_layers if at is None else at
     last = n_layers - 1 if mlp_input else n_layers
-    if mlp_input and model.cfg.attn_only:
+    if mlp_input and model.cfg.d_mlp is None:
         raise InputError("this model is attention-only, so no MLP reads its stream; leave mlp_input out")
     if not 0 <= layer <= last:
         meant = "a layer" if mlp_input else f"a layer, or {n_layers} for the stream leaving the last"
         raise InputError(f"at is {at}; expected 0 to {last}, {meant}")
     if layer == n_layers:
         return layer, f"blocks.{n_layers - 1}.hook_resid_post"
-    return layer, f"blocks.{layer}.hook_resid_{'mid' if mlp_input and not model.cfg.parallel else 'pre'}"
+    sublayer = model.blocks[layer].sublayer("mlp" if mlp_input else "attn")
+    return layer, f"blocks.{layer}.{cast('BlockSublayer', sublayer).wires.reads}"
 
 
 def _add_bias(step: NormStep, labels: list[str], parts: list[Tensor]) -> None:
@@ -204,9 +208,9 @@ def residual_reads(
     writes = residual_writes(model, cache, at=layer, mlp_input=sublayer == "mlp", by=by)
     labels, parts = list(writes.labels), [writes.values]
     scale = torch.ones_like(writes.residual[..., 0])
-    if model.cfg.norm != "none" and model.cfg.norm_position == "pre":
-        name = "ln1" if sublayer == "attn" else "ln2"
-        norm = getattr(model.blocks[layer], name)
+    reader = cast("BlockSublayer", model.blocks[layer].sublayer(sublayer))
+    if isinstance(norm := reader.norm_in, Norm):
+        name = reader.wires.norm
         step = norm_step(norm, f"L{layer} {name} bias", cache[f"blocks.{layer}.{name}.hook_scale"])
         parts, scale = [step.linear(writes.values)], step.scale.squeeze(-1)
         _add_bias(step, labels, parts)

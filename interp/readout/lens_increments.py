@@ -26,6 +26,7 @@ from interp.readout.lens_statistics import unembedding_chunks
 from interp.readout.writes import By, hooks_needed, norm_step
 from interp.results import Result, described, plain_fields
 from models.errors import InputError
+from models.parts.norm import Norm
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
@@ -171,19 +172,19 @@ def _writes(
 
     The norm's bias and the unembedding's are writes too.
     """
-    normed = model.cfg.norm != "none" and model.cfg.norm_position == "pre"
-    names = [*hooks_needed(model, by), *(["ln_final.hook_scale"] if normed else [])]
+    norm = model.ln_final
+    names = [*hooks_needed(model, by), *(["ln_final.hook_scale"] if isinstance(norm, Norm) else [])]
     _, cache = model.run_with_cache(ids, names_filter=names, return_type=None, pos_slice=slice(column, column + 1))
     writes = residual_writes(model, cache, by=by)
     labels, vectors = list(writes.labels), writes.values[:, 0, 0]
-    if normed:
-        final = norm_step(model.ln_final, "ln_final bias", cache["ln_final.hook_scale"][0, 0])
+    if isinstance(norm, Norm):
+        final = norm_step(norm, "ln_final bias", cache["ln_final.hook_scale"][0, 0])
         vectors = final.linear(vectors)
         if final.bias is not None:
             labels.append(final.label)
             vectors = torch.cat([vectors, final.bias[None]])
     vectors = torch.nn.functional.pad(vectors, (0, 1))
-    if model.cfg.unembed_bias:
+    if model.unembed.bias is not None:
         labels.append("unembed bias")
         vectors = torch.nn.functional.pad(vectors, (0, 0, 0, 1))
         vectors[-1, -1] = 1

@@ -29,6 +29,7 @@ from interp.results import Result, described, plain_fields
 from interp.sites import Head, parse_head
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
+from models.parts.norm import Norm
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
@@ -264,8 +265,8 @@ class _Run:
 
         logit = torch.stack([sign * logits[rows, ids] for sign, ids in signed]).sum(0)
         direction, constants = of_ids(model.W_U.T)[:, None], {"unembed bias": of_ids(model.b_U)}
-        if model.cfg.norm != "none" and model.cfg.norm_position == "pre":
-            final = norm_step(model.ln_final, "ln_final bias", cache["ln_final.hook_scale"][rows, columns][:, None])
+        if isinstance(norm := model.ln_final, Norm):
+            final = norm_step(norm, "ln_final bias", cache["ln_final.hook_scale"][rows, columns][:, None])
             if final.bias is not None:
                 constants = {final.label: (direction * final.bias).sum(-1).squeeze(1)} | constants
             direction = final.pull_back(direction)

@@ -10,7 +10,7 @@ statistics frozen at this run it is linear, so that each write passes through it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from einops import einsum
 from jaxtyping import Float
@@ -21,6 +21,8 @@ from interp.precision import at_least_float32
 from interp.sites import Head
 from models.errors import InputError
 from models.hooks.cache import ActivationCache
+from models.parts.mlp import MLP
+from models.parts.norm import Norm
 from models.protocol import ResumableModel
 
 By = Literal["component", "head", "neuron"]
@@ -82,8 +84,8 @@ def hooks_needed(model: ResumableModel, by: By = "component") -> list[str]:
     return [name for name in model.hook_names() if name.endswith((*wanted, "hook_pos_embed"))]
 
 
-def norm_step(norm: Any, label: str, scale: Float[Tensor, "batch pos one"]) -> NormStep:
-    """Return a ``models.parts.norm.Norm`` frozen at the scale of a run."""
+def norm_step(norm: Norm, label: str, scale: Float[Tensor, "batch pos one"]) -> NormStep:
+    """Return a norm frozen at the scale of a run."""
     bias = None if norm.b is None else at_least_float32(norm.b)
     return NormStep(label, at_least_float32(scale), at_least_float32(norm.w), bias, norm.centred)
 
@@ -98,25 +100,15 @@ def steps(
     yield _stream_write("embed", cache["hook_embed"])
     if "hook_pos_embed" in model.hook_names():
         yield _stream_write("pos_embed", cache["hook_pos_embed"])
-    for at in range(layer):
-        yield from _attention_steps(model, cache, by, at)
-        yield from _mlp_steps(model, cache, by, at)
-    if mlp_input and not model.cfg.parallel:
-        yield from _attention_steps(model, cache, by, layer)
-
-
-def _attention_steps(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write | NormStep]:
-    yield from _attention(model, cache, by, layer)
-    if model.cfg.norm_position == "post":
-        yield norm_step(model.blocks[layer].ln1, f"L{layer} ln1 bias", cache[f"blocks.{layer}.ln1.hook_scale"])
-
-
-def _mlp_steps(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> Iterator[Write | NormStep]:
-    if model.cfg.attn_only:
-        return
-    yield from _mlp(model, cache, by, layer)
-    if model.cfg.norm_position == "post":
-        yield norm_step(model.blocks[layer].ln2, f"L{layer} ln2 bias", cache[f"blocks.{layer}.ln2.hook_scale"])
+    blocks = [block.sublayers for block in model.blocks[:layer]]
+    if mlp_input and not model.blocks[layer].parallel:
+        blocks.append(tuple(sublayer for sublayer in model.blocks[layer].sublayers if sublayer.attends))
+    for at, sublayers in enumerate(blocks):
+        for sublayer in sublayers:
+            yield from (_attention if sublayer.attends else _mlp)(model, cache, by, at)
+            if isinstance(norm := sublayer.norm_sum, Norm):
+                name = sublayer.wires.norm
+                yield norm_step(norm, f"L{at} {name} bias", cache[f"blocks.{at}.{name}.hook_scale"])
 
 
 def _stream_write(label: str, value: Float[Tensor, "batch pos d_model"]) -> Write:
@@ -151,7 +143,7 @@ def _mlp(model: ResumableModel, cache: ActivationCache, by: By, layer: int) -> I
     if by != "neuron":
         yield _stream_write(f"L{layer} mlp", cache[f"blocks.{layer}.hook_mlp_out"])
         return
-    mlp = model.blocks[layer].mlp
+    mlp = cast(MLP, model.blocks[layer].mlp)
     post, W_out = at_least_float32(cache[f"blocks.{layer}.mlp.hook_post"]), at_least_float32(mlp.W_out)
 
     def vectors() -> Float[Tensor, "neuron batch pos d_model"]:

@@ -36,9 +36,9 @@ from interp.sites import Head
 from interp.weights.circuit_result import HeadWeights, InductionCircuit, Link
 from interp.weights.composition import CompositionScores, composition_scores, dimension_null
 from interp.weights.copying import eigenvalue_copying_scores, output_copying_scores
-from interp.weights.head_circuits import reads_normalised
 from interp.weights.links import Pair, Route, link_effects, whole_effects
 from interp.weights.positional import positional_qk
+from models.parts.norm import NoNorm
 from models.protocol import ResumableModel
 
 KINDS: tuple[HeadKind, ...] = ("previous_token", "induction")
@@ -268,11 +268,12 @@ def _positional(
     first position, which in many models is like no other.
     """
     heads = [evidence.name for evidence in report.found("previous_token")]
-    if not heads or model.cfg.positions == "none":
+    rotary = model.blocks[0].attn.rotary is not None
+    if not heads or not (rotary or "hook_pos_embed" in model.hook_names()):
         return {}
     streams: dict[int, Tensor] = {}
-    if model.cfg.positions == "rotary":
-        hook = "ln1.hook_normalized" if reads_normalised(model) else "hook_resid_pre"
+    if rotary:
+        hook = "hook_resid_pre" if isinstance(model.blocks[0].attention.norm_in, NoNorm) else "ln1.hook_normalized"
         names = sorted({f"blocks.{head.layer}.{hook}" for head in heads})
         _, cache = model.run_with_cache(tokens[:N_WHOLE], names_filter=names, return_type=None)
         streams = {head.layer: cache[f"blocks.{head.layer}.{hook}"][:, 1:].mean((0, 1)) for head in heads}

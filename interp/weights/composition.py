@@ -30,7 +30,7 @@ from torch import Tensor
 from interp.decoders import check_parts
 from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
-from interp.weights.head_circuits import carried, ov_circuit, reads_normalised, stacked_ov, stacked_qk
+from interp.weights.head_circuits import carried, ov_circuit, stacked_ov, stacked_qk
 from models.errors import InputError
 from models.protocol import ResumableModel
 
@@ -127,7 +127,7 @@ def composition_scores(
     every = [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
     chosen = every if later is None else [parse_head(head, model.cfg) for head in later]
     layers, heads = [head.layer for head in chosen], [head.head for head in chosen]
-    if model.cfg.positions == "rotary" and kind != "V" and relative is None:
+    if model.blocks[0].attn.rotary is not None and kind != "V" and relative is None:
         relative = 1
 
     earlier = stacked_ov(model)
@@ -168,7 +168,7 @@ def dimension_null(model: ResumableModel) -> float:
 
 
 def _read_without_mean(model: ResumableModel) -> bool:
-    return reads_normalised(model) and model.ln_final.centred
+    return model.ln_final.centred
 
 
 def _scores(

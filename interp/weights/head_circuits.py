@@ -10,6 +10,9 @@ itself), w and b the norm's gain and bias, and A = diag(w) W_Q, C = diag(w) W_K:
 
 R is the rotation by the offset q - k: with rotary positions a QK circuit holds at one offset only. LayerNorm's centring
 is folded in as well: n has no mean, so that the factors lose theirs over d_model. The factors are d_model x d_head.
+
+Where queries and keys are normed before they meet, the gains are in W_Q and W_K, and what each query and each key is
+divided by is left out: a score is then that of the circuit up to these two positive factors.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from interp.precision import at_least_float32
 from interp.sites import Head, parse_head
 from interp.weights.factored import FactoredMatrix
 from models.errors import InputError
+from models.parts.attention import Attention
 from models.protocol import ResumableModel
 
 
@@ -101,14 +105,12 @@ def qk_circuit(model: ResumableModel, layer: int, head: int, *, relative: int | 
     """
     check_parts(model)
     name = parse_head((layer, head), model.cfg)
-    _check_relative(model, relative)
+    _check_relative(model.blocks[layer].attn, relative)
     attn = model.blocks[layer].attn
     W_Q, b_Q = _reading_weights(model, layer, attn.q, head)
     W_K, b_K = _reading_weights(model, layer, attn.k, head // model.cfg.group_size)
-    if relative is not None:
-        turn = model.rotation(torch.tensor([[relative]], device=W_Q.device))
-        turned = attn.rotate(torch.cat([W_Q, b_Q[None]])[:, None, None], turn)[:, 0, 0]
-        W_Q, b_Q = turned[:-1], turned[-1]
+    W_Q, b_Q = attn.linear_query(head, W_Q, relative), attn.linear_query(head, b_Q, relative)
+    W_K, b_K = (attn.linear_key(head // model.cfg.group_size, part) for part in (W_K, b_K))
     return QKCircuit(
         head=name,
         relative=relative,
@@ -119,14 +121,13 @@ def qk_circuit(model: ResumableModel, layer: int, head: int, *, relative: int | 
     )
 
 
-def _check_relative(model: ResumableModel, relative: int | None) -> None:
-    rotary = model.cfg.positions == "rotary"
-    if rotary and relative is None:
+def _check_relative(attn: Attention, relative: int | None) -> None:
+    if attn.rotary is not None and relative is None:
         raise InputError(
             "with rotary positions a QK circuit holds at one offset: give relative=query position minus key position"
         )
-    if not rotary and relative is not None:
-        raise InputError(f"relative is {relative}, and positions={model.cfg.positions!r} rotate nothing; leave it out")
+    if attn.rotary is None and relative is not None:
+        raise InputError(f"relative is {relative}, and this model's positions rotate nothing; leave it out")
     if relative is not None and relative < 0:
         raise InputError(f"relative is {relative}; a query sees no later key, so give 0 or more")
 
@@ -151,18 +152,10 @@ def _reading_weights(
     bias = weight.new_zeros(d_head)
     if linear.bias is not None:
         bias = at_least_float32(linear.bias.unflatten(0, (-1, d_head))[head])
-    if not reads_normalised(model):
-        return weight, bias
-    norm = model.blocks[layer].ln1
+    norm = model.blocks[layer].attention.norm_in
     if norm.b is not None:
         bias = bias + at_least_float32(norm.b) @ weight
-    weight = at_least_float32(norm.w)[:, None] * weight
-    return (weight - weight.mean(0) if norm.centred else weight), bias
-
-
-def reads_normalised(model: ResumableModel) -> bool:
-    """Return whether sublayers and unembedding read the stream through a norm of their own."""
-    return model.cfg.norm != "none" and model.cfg.norm_position == "pre"
+    return norm.centre(norm.gain(weight.mT)).mT, bias
 
 
 def carried(
@@ -178,20 +171,11 @@ def carried(
         to: a later layer; their number stands for the unembedding.
         of_mlp: they are the MLP's instead.
     """
-    if reads_normalised(model):
-        return _without_mean(writes) if model.ln_final.centred else writes
-    if model.cfg.norm == "none":
-        return writes
     for at in range(layer, to):
-        block = model.blocks[at]
-        norms = [block.ln1] if model.cfg.attn_only else [block.ln1, block.ln2]
-        for norm in norms[1:] if of_mlp and at == layer else norms:
-            writes = (_without_mean(writes) if norm.centred else writes) * at_least_float32(norm.w)
-    return writes
-
-
-def _without_mean(writes: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
-    return writes - writes.mean(-1, keepdim=True)
+        for sublayer in model.blocks[at].sublayers:
+            if not (of_mlp and at == layer and sublayer.attends):
+                writes = sublayer.norm_sum.gain(sublayer.norm_sum.centre(writes))
+    return model.ln_final.centre(writes)
 
 
 def stacked_qk(model: ResumableModel, *, relative: int | None = None) -> FactoredMatrix:

@@ -21,9 +21,10 @@ from interp.checks import Followed
 from interp.decoders import check_parts
 from interp.precision import at_least_float32
 from interp.readout.logit_attribution import logit_attribution
-from interp.weights.head_circuits import carried, reads_normalised
+from interp.weights.head_circuits import carried
 from interp.weights.token_circuits import final_directions, top_texts, vocabulary_chunks
 from models.errors import InputError
+from models.parts.sublayer import MLPSublayer
 from models.protocol import ResumableModel
 
 if TYPE_CHECKING:
@@ -116,16 +117,14 @@ def memories(model: ResumableModel, layer: int, neurons: Sequence[int], *, n_tok
     Raises:
         InputError: a layer or neuron out of range, an attention-only model.
     """
-    _check_neurons(model, layer, neurons)
-    block = model.blocks[layer]
+    mlp = _checked_mlp(model, layer, neurons)
     index = torch.tensor(list(neurons), device=model.device)
-    W_key = block.mlp.W_in if block.mlp.gate is None else block.mlp.W_gate
-    keys, values = at_least_float32(W_key[:, index]), at_least_float32(block.mlp.W_out[index])
+    W_key = mlp.core.W_in if mlp.core.W_gate is None else mlp.core.W_gate
+    keys, values = at_least_float32(W_key[:, index]), at_least_float32(mlp.core.W_out[index])
     values = carried(model, values, layer, len(model.blocks), of_mlp=True)
     by_key, by_value = [], []
     for tokens in vocabulary_chunks(model):
-        vectors = model.embed(tokens)
-        read = block.ln2.unhooked(vectors) if reads_normalised(model) else vectors
+        read = mlp.norm_in.unhooked(model.embed(tokens))
         by_key.append(at_least_float32(read) @ keys)
         by_value.append(final_directions(model, tokens) @ values.T)
     key_scores, value_scores = torch.cat(by_key), torch.cat(by_value)
@@ -165,7 +164,7 @@ def exciting_contexts(
     Raises:
         InputError: a layer or neuron out of range, an attention-only model.
     """
-    _check_neurons(model, layer, [neuron])
+    _checked_mlp(model, layer, [neuron])
     tokens, real = model.prepare(tokens, attention_mask)
     name = f"blocks.{layer}.mlp.hook_post"
     _, cache = model.run_with_cache(tokens, attention_mask=real, names_filter=name, return_type=None)
@@ -201,7 +200,7 @@ def fired_memories(
     Raises:
         InputError: more than one prompt, ids that do not fit, an attention-only model.
     """
-    _check_neurons(model, 0, [])
+    _checked_mlp(model, 0, [])
     tokens, _ = model.prepare(tokens)
     if len(tokens) != 1:
         raise InputError(f"fired_memories reads one prompt; got {len(tokens)}")
@@ -223,12 +222,13 @@ def fired_memories(
     return FiredMemories(tuple(read[place] for place in places), activations, added[best], float(found.logit))
 
 
-def _check_neurons(model: ResumableModel, layer: int, neurons: Sequence[int]) -> None:
+def _checked_mlp(model: ResumableModel, layer: int, neurons: Sequence[int]) -> MLPSublayer:
     check_parts(model)
-    if model.cfg.attn_only or model.cfg.d_mlp is None:
+    if model.cfg.d_mlp is None:
         raise InputError("this model is attention-only and has no MLP to read")
     if not 0 <= layer < len(model.blocks):
         raise InputError(f"layer is {layer}; this model has layers 0 to {len(model.blocks) - 1}")
     for neuron in neurons:
         if not 0 <= neuron < model.cfg.d_mlp:
             raise InputError(f"neuron is {neuron}; this MLP has neurons 0 to {model.cfg.d_mlp - 1}")
+    return cast(MLPSublayer, model.blocks[layer].sublayer("mlp"))

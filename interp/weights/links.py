@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +28,8 @@ from models.errors import InputError
 from models.hooks.cache import ActivationCache
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
+from models.parts.norm import NoNorm
+from models.parts.step import Step
 from models.protocol import ResumableModel
 from models.tokens import check_tokens
 
@@ -142,11 +144,11 @@ class _Run:
     route: Route
     layers: list[int]
     cache: ActivationCache
-    step: Any
+    step: Step
 
     @staticmethod
     def of(model: ResumableModel, tokens: Tensor, route: Route, layers: list[int]) -> _Run:
-        read = ("hook_resid_pre", "hook_rot_q", "hook_rot_k", "hook_q", "hook_k")
+        read = ("hook_resid_pre", "hook_q", "hook_k")
         written = ("hook_z", "hook_mlp_out", "hook_scale")
 
         def wanted(name: str) -> bool:
@@ -159,17 +161,19 @@ class _Run:
         return _Run(model, tokens, route, layers, cache, model.step(tokens, None))
 
     def cached(self, layer: int, route: Route) -> Float[Tensor, "sequence pos head d_head"]:
-        """Return a layer's queries or keys as they meet, rotated where they are."""
-        rotated = "rot_" if self.model.cfg.positions == "rotary" else ""
-        return self.cache[f"blocks.{layer}.attn.hook_{rotated}{route.lower()}"]
+        """Return a layer's queries or keys as they meet."""
+        return self._meeting(layer, route, self.cache[f"blocks.{layer}.attn.hook_{route.lower()}"])
+
+    def _meeting(self, layer: int, route: Route, own: Tensor) -> Float[Tensor, "sequence pos head d_head"]:
+        attn = self.model.blocks[layer].attn
+        return attn.keys(own, self.step) if route == "K" else attn.queries(own, self.step)
 
     def projected(self, layer: int, write: Float[Tensor, "sequence pos d_model"]) -> Tensor:
         """Return a layer's queries or keys without a write in what they read."""
         block, stream = self.model.blocks[layer], self.cache[f"blocks.{layer}.hook_resid_pre"]
         linear = block.attn.k if self.route == "K" else block.attn.q
-        read = block.attention_read((stream - write).to(stream.dtype))
-        heads = linear(read).unflatten(-1, (-1, self.model.cfg.d_head))
-        return block.attn.rotate(heads, self.step.rotation)
+        read = block.attention.read((stream - write).to(stream.dtype))
+        return self._meeting(layer, self.route, block.attn.project(linear, read))
 
     def scores(
         self, heads: Sequence[Head], changed: Float[Tensor, "sequence pos head d_head"]
@@ -179,14 +183,15 @@ class _Run:
         q, k = (changed if side == self.route else self.cached(layer, side) for side in ("Q", "K"))
         q = q[:, :, [head.head for head in heads]]
         k = k[:, :, [head.head // group for head in heads]]
-        scores = self.step.mask.apply(self.model.blocks[layer].attn.scores(q, k))
+        attn = self.model.blocks[layer].attn
+        scores = self.step.mask(attn.window).apply(attn.scores(q, k))
         found = induction.score(scores.float().softmax(-1), self.tokens)
         return dict(zip(heads, found.T, strict=True))
 
     def writes(self, source: int) -> dict[int, Float[Tensor, "head sequence pos d_model"]]:
         """Return what a layer's heads wrote beside their mean, as it stands in the stream entering each later layer."""
         later = [layer for layer in self.layers if layer > source]
-        if self.model.cfg.norm_position == "pre":  # nothing happens to a write on its way
+        if isinstance(self.model.blocks[source].attention.norm_sum, NoNorm):  # nothing happens to a write on its way
             return dict.fromkeys(later, self._write(source, source + 1))
         return {layer: self._write(source, layer) for layer in later}
 

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from interp.decoders import check_parts
 from interp.precision import at_least_float32
-from interp.weights.head_circuits import qk_circuit, reads_normalised
+from interp.sites import parse_head
 from interp.weights.token_circuits import normalised_embeddings, vocabulary_chunks
 from models.errors import InputError
+from models.parts.step import Step
 from models.protocol import ResumableModel
 
 
@@ -46,25 +47,21 @@ def positional_qk(
         InputError: a head out of range, a model without positions, a ``stream`` for a model that adds positions.
     """
     check_parts(model)
+    name = parse_head((layer, head), model.cfg)
     n = min(n_positions, model.cfg.n_ctx)
     positions = torch.arange(n, device=model.device)
-    if model.cfg.positions == "rotary":
-        read = _mean_embedding(model, layer) if stream is None else stream.to(model.device)
-        by_offset = torch.stack(
-            [qk_circuit(model, layer, head, relative=offset).score(read, read) for offset in range(n)]
-        )
-        scores = by_offset[(positions[:, None] - positions).clamp(min=0)]
-    elif model.cfg.positions == "none":
+    if model.blocks[layer].attn.rotary is not None:
+        read = (_mean_embedding(model, layer) if stream is None else stream.to(model.device)).expand(n, -1)
+    elif "hook_pos_embed" not in model.hook_names():
         raise InputError("this model has no positions, so no scores that come of them")
     elif stream is not None:
-        raise InputError(f"positions={model.cfg.positions!r} are vectors in the stream; leave stream out")
+        raise InputError("this model's positions are vectors in the stream; leave stream out")
     else:
-        vectors = at_least_float32(model.W_pos[:n])
-        if reads_normalised(model):
-            centred, scale = model.blocks[layer].ln1.statistics(vectors)
-            vectors = centred / scale
-        scores = qk_circuit(model, layer, head).scores(vectors, vectors)
-    return scores.masked_fill(positions > positions[:, None], -torch.inf)
+        read = model.blocks[layer].attention.norm_in.normalised(at_least_float32(model.W_pos[:n]))
+    attn, norm, step = model.blocks[layer].attn, model.blocks[layer].attention.norm_in, Step(positions[None], n)
+    read = norm.affine(read).to(attn.q.weight.dtype)[None]
+    q, k = attn.queries(attn.project(attn.q, read), step), attn.keys(attn.project(attn.k, read), step)
+    return attn.scores(q, k)[0, name.head].masked_fill(positions > positions[:, None], -torch.inf)
 
 
 def _mean_embedding(model: ResumableModel, layer: int) -> Float[Tensor, "d_model"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.decoders import check_parts
 from interp.precision import at_least_float32
-from interp.weights.head_circuits import carried, ov_circuit, qk_circuit, reads_normalised
+from interp.weights.head_circuits import carried, ov_circuit, qk_circuit
 from models.protocol import ResumableModel
 from models.tokens import check_sample
 
@@ -106,20 +106,14 @@ def normalised_embeddings(
     """Return embeddings as ``layer`` would read them if nothing else had been written: normalised, without gain."""
     check_parts(model)
     vectors = at_least_float32(model.embed(tokens))
-    if not reads_normalised(model):
-        return vectors
-    centred, scale = model.blocks[layer].ln1.statistics(vectors)
-    return centred / scale
+    return model.blocks[layer].attention.norm_in.normalised(vectors)
 
 
 @torch.no_grad()
 def final_directions(model: ResumableModel, tokens: Int[Tensor, "token"]) -> Float[Tensor, "token d_model"]:
     """Return the direction that raises each token's logit: W_U's column with the final norm's gain and centring in."""
     directions = at_least_float32(model.W_U.T[tokens])
-    if not reads_normalised(model):
-        return directions
-    directions = directions * at_least_float32(model.ln_final.w)
-    return directions - directions.mean(-1, keepdim=True) if model.ln_final.centred else directions
+    return model.ln_final.centre(model.ln_final.gain(directions))
 
 
 def vocabulary_chunks(model: ResumableModel) -> Iterator[Int[Tensor, "token"]]:

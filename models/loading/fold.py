@@ -12,11 +12,11 @@ Folding multiplies and adds weights in the model's own precision; fold in float3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.config import DecoderConfig
 from models.decoder import HookedDecoder
@@ -67,12 +67,10 @@ def fold(
         )
     norm = norm and cfg.norm != "none"
     folded = _copy(model, state, _with_biases(cfg, norm, centre_writes, centre_unembed, value_bias))
-    blocks = [cast(Block, block) for block in folded.blocks]
+    blocks = folded.blocks
     if norm:
-        for block in blocks:
-            _fold_norm(block.ln1, [block.attn.q, block.attn.k, block.attn.v])
-            if block.mlp is not None:
-                _fold_norm(block.ln2, [block.mlp.inp, *([] if block.mlp.gate is None else [block.mlp.gate])])
+        for sublayer in (sublayer for block in blocks for sublayer in block.sublayers):
+            _fold_norm(sublayer.norm_in, sublayer.core.readers)
         _fold_norm(folded.ln_final, [folded.unembed])
     if value_bias:
         for block in blocks:
@@ -118,7 +116,7 @@ def _copy(model: HookedDecoder, state: Mapping[str, Tensor], cfg: DecoderConfig)
     return copy
 
 
-def _fold_norm(norm: Norm | NoNorm, readers: list[Any]) -> None:
+def _fold_norm(norm: Norm | NoNorm, readers: Sequence[Any]) -> None:
     """Move gain and bias into what reads the norm: W (w * n + b) + c = (W w) n + (W b + c)."""
     assert isinstance(norm, Norm)
     for reader in readers:
@@ -139,13 +137,11 @@ def _fold_value_bias(block: Block, group_size: int) -> None:
     attn.v.bias.zero_()
 
 
-def _centre_writes(model: HookedDecoder, blocks: list[Block]) -> None:
+def _centre_writes(model: HookedDecoder, blocks: Sequence[Block]) -> None:
     _centre(model.embed.W_E, 1)
     if model.pos_embed is not None:
         _centre(model.pos_embed.W_pos, 1)
-    writers: list[nn.Linear] = [block.attn.o for block in blocks]
-    writers += [block.mlp.out for block in blocks if block.mlp is not None]
-    for writer in writers:
+    for writer in (sublayer.core.writer for block in blocks for sublayer in block.sublayers):
         _centre(writer.weight, 0)
         if writer.bias is not None:
             _centre(writer.bias, 0)

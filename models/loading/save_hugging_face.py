@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from models.loading.tokenizer import PretrainedTokenizer
 from models.text import SymbolTokenizer, Tokenizer
 
 _ACTIVATION_NAMES: dict[Activation, str] = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+
+_GPT2_CHOOSES = ("n_layers", "d_model", "n_heads", "d_mlp", "d_vocab", "n_ctx", "act", "norm_eps", "tied", "init")
 
 
 def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
@@ -52,27 +55,11 @@ def save_hugging_face(model: HookedDecoder, folder: str | Path) -> None:
 
 
 def _check(cfg: DecoderConfig) -> None:
-    gpt2 = {
-        "positions": "learned",
-        "norm": "layer",
-        "norm_bias": True,
-        "norm_position": "pre",
-        "parallel": False,
-        "attn_only": False,
-        "gated": False,
-        "qkv_bias": True,
-        "out_bias": True,
-        "mlp_bias": True,
-        "unembed_bias": False,
-        "scale_embedding": False,
-        "sliding_window": None,
-        "n_kv_heads": cfg.n_heads,
-        "d_head": cfg.d_model // cfg.n_heads,
-    }
+    as_gpt2 = DecoderConfig(**{name: getattr(cfg, name) for name in _GPT2_CHOOSES})
     differing = [
-        f"{name} = {getattr(cfg, name)!r} (GPT-2: {value!r})"
-        for name, value in gpt2.items()
-        if getattr(cfg, name) != value
+        f"{field.name} = {value!r} (GPT-2: {expected!r})"
+        for field in fields(cfg)
+        if (value := getattr(cfg, field.name)) != (expected := getattr(as_gpt2, field.name))
     ]
     if differing:
         raise UnsupportedModel(f"only a GPT-2-style model can be saved as GPT-2; this one has {', '.join(differing)}")

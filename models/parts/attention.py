@@ -13,30 +13,21 @@ weight by a tenth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.config import StackConfig
+from models.config import AttentionConfig, of_layer
 from models.hooks.point import HookPoint
 from models.parts.kv_cache import LayerKV
 from models.parts.linear import Linear
 from models.parts.masks import AttentionMask
-from models.parts.rope import Rotation, rotate
+from models.parts.norm import NoNorm, Norm
+from models.parts.rope import Rotary, rotate
+from models.parts.step import Step
 from models.parts.transforms import in_transform
-
-
-@dataclass(frozen=True)
-class Step:
-    """What every block of one forward pass shares: where its columns stand and what they may see."""
-
-    positions: Int[Tensor, "batch pos"]
-    mask: AttentionMask
-    rotation: Rotation | None = None
 
 
 class Attention(nn.Module):
@@ -46,17 +37,20 @@ class Attention(nn.Module):
     first.
 
     Args:
-        cfg: widths, heads, biases, rotary layout.
+        cfg: widths, heads, biases, windows, rotary positions.
+        layer: whose values of options that differ by layer.
         cross: cross-attention: keys and values come from elsewhere, nothing is rotated, and there are no hooks
             on per-head inputs.
     """
 
-    def __init__(self, cfg: StackConfig, *, cross: bool = False) -> None:
+    def __init__(self, cfg: AttentionConfig, layer: int = 0, *, cross: bool = False) -> None:
         super().__init__()
         self.d_head, self.n_heads, self.n_kv_heads = cfg.d_head, cfg.n_heads, cfg.n_kv_heads
-        self.rotary = cfg.positions == "rotary" and not cross
-        self.rotary_layout = cfg.rotary_layout
+        self.rotary = None if cross else Rotary.of(cfg, layer)
+        self.window = of_layer(cfg.sliding_window, layer)
         self.scale = cfg.d_head**-0.5
+        self.q_norm: Norm | NoNorm = NoNorm()
+        self.k_norm: Norm | NoNorm = NoNorm()
         self.q = Linear(cfg.d_model, cfg.n_heads * cfg.d_head, bias=cfg.qkv_bias)
         self.k = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
         self.v = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
@@ -66,13 +60,23 @@ class Attention(nn.Module):
         self.hook_q = HookPoint()
         self.hook_k = HookPoint()
         self.hook_v = HookPoint()
-        if self.rotary:
+        if self.rotary is not None:
             self.hook_rot_q = HookPoint()
             self.hook_rot_k = HookPoint()
         self.hook_attn_scores = HookPoint()
         self.hook_pattern = HookPoint()
         self.hook_z = HookPoint()
         self.hook_result = HookPoint()
+
+    @property
+    def readers(self) -> tuple[nn.Linear, ...]:
+        """What is read with."""
+        return self.q, self.k, self.v
+
+    @property
+    def writer(self) -> nn.Linear:
+        """What is written with."""
+        return self.o
 
     # -- views of the weights, head first ------------------------------------------------------------------------
 
@@ -103,29 +107,54 @@ class Attention(nn.Module):
         past: LayerKV | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
         """Attend; inputs are shared by all heads, or have a head axis where a hook made them differ."""
-        q = self.hook_q(self._project(self.q, q_input))
-        k = self.hook_k(self._project(self.k, k_input))
-        v = self.hook_v(self._project(self.v, v_input))
-        if self.rotary:
-            q = self.hook_rot_q(self.rotate(q, step.rotation))
-            k = self.hook_rot_k(self.rotate(k, step.rotation))
+        q = self.queries(self.hook_q(self.project(self.q, q_input)), step)
+        k = self.keys(self.hook_k(self.project(self.k, k_input)), step)
+        v = self.hook_v(self.project(self.v, v_input))
+        if self.rotary is not None:
+            q, k = self.hook_rot_q(q), self.hook_rot_k(k)
         if past is not None:
             k, v = past.append(k, v)
-        z = self.hook_z(self.attend(q, k, v, step.mask))
+        z = self.hook_z(self.attend(q, k, v, step.mask(self.window)))
         return self.write(z)
 
-    def _project(self, linear: nn.Linear, x: Tensor) -> Float[Tensor, "batch pos head d_head"]:
+    def project(self, linear: nn.Linear, x: Float[Tensor, "batch pos *head d_model"]) -> Tensor:
+        """Return queries, keys or values, ``[batch, pos, head, d_head]``, of one input or of one for each head."""
         if x.ndim == 3:
             return linear(x).unflatten(-1, (-1, self.d_head))
         weight = rearrange(linear.weight, "(head d_head) d_model -> head d_model d_head", d_head=self.d_head)
         out = einsum(x, weight, "batch pos head d_model, head d_model d_head -> batch pos head d_head")
         return out if linear.bias is None else out + linear.bias.unflatten(0, (-1, self.d_head))
 
-    def rotate(
-        self, x: Float[Tensor, "*batch pos head d_head"], turn: Rotation | None
-    ) -> Float[Tensor, "*batch pos head d_head"]:
-        """Turn queries or keys by their positions; without rotary positions, return them as they are."""
-        return rotate(x, turn, self.rotary_layout) if self.rotary and turn is not None else x
+    def queries(self, q: Float[Tensor, "*batch pos head d_head"], step: Step) -> Tensor:
+        """Return projected queries as they meet keys: normed and turned, where the model does it."""
+        return self._turned(self.q_norm(q), step)
+
+    def keys(self, k: Float[Tensor, "*batch pos kv_head d_head"], step: Step) -> Tensor:
+        """Return projected keys as they meet queries."""
+        return self._turned(self.k_norm(k), step)
+
+    def _turned(self, x: Tensor, step: Step) -> Tensor:
+        return x if self.rotary is None else rotate(x, step.rotation(self.rotary), self.rotary.layout)
+
+    @property
+    def heads_apart(self) -> bool:
+        """Whether a head's queries and keys, as they meet, come of that head's projections alone."""
+        return not isinstance(self.q_norm, Norm) or len(self.q_norm.axes) == 1
+
+    def linear_query(self, head: int, x: Float[Tensor, "*any d_head"], offset: int | None) -> Tensor:
+        """Return the linear part of what ``queries`` makes of a head, seen from a key ``offset`` positions before.
+
+        What a norm divides by is left out: one positive factor for each query.
+        """
+        x = self.q_norm.gain_of(head, x)
+        if offset is None:
+            return x
+        step = Step(torch.tensor([[offset]], device=x.device), n_key=1)
+        return self._turned(x[..., None, None, :], step)[..., 0, 0, :]
+
+    def linear_key(self, kv_head: int, x: Float[Tensor, "*any d_head"]) -> Tensor:
+        """Return the linear part of what ``keys`` makes of a key/value head, not turned."""
+        return self.k_norm.gain_of(kv_head, x)
 
     def attend(
         self,

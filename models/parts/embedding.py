@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.config import StackConfig
+from models.config import EmbeddingConfig, UnembeddingConfig
 from models.parts.linear import linear
 
 
 class Embedding(nn.Module):
     """The table of token vectors."""
 
-    def __init__(self, cfg: StackConfig) -> None:
+    def __init__(self, cfg: EmbeddingConfig) -> None:
         super().__init__()
         self.W_E = nn.Parameter(torch.empty(cfg.d_vocab, cfg.d_model))
         self.multiplier = cfg.d_model**0.5 if cfg.scale_embedding else 1.0
@@ -30,10 +30,17 @@ class Embedding(nn.Module):
 class Unembedding(nn.Module):
     """The map to logits; with ``tied`` its matrix is the embedding's own parameter."""
 
-    def __init__(self, cfg: StackConfig, embedding: Embedding) -> None:
+    def __init__(self, cfg: UnembeddingConfig, embedding: Embedding) -> None:
         super().__init__()
         self.weight = embedding.W_E if cfg.tied else nn.Parameter(torch.empty(cfg.d_vocab, cfg.d_model))
         self.bias = nn.Parameter(torch.zeros(cfg.d_vocab)) if cfg.unembed_bias else None
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_vocab"]:
         return linear(x, self.weight, self.bias)
+
+    def of_tokens(
+        self, x: Float[Tensor, "cell batch read d_model"], vocabulary: Int[Tensor, "batch token"]
+    ) -> Float[Tensor, "cell batch read token"]:
+        """Return the logits of some tokens alone, for each example its own."""
+        logits = torch.einsum("nbrd,btd->nbrt", x, self.weight[vocabulary])
+        return logits if self.bias is None else logits + self.bias[vocabulary][:, None]

@@ -40,13 +40,12 @@ def initialise(model: nn.Module, cfg: StackConfig, n_sublayers: int, generator: 
         elif isinstance(module, nn.Linear) or (isinstance(module, Unembedding) and not cfg.tied):
             _draw(module.weight, module.bias, cfg, generator)
     for module in model.modules():
-        writer = module.o if isinstance(module, Attention) else module.out if isinstance(module, MLP) else None
-        if writer is None or cfg.init == "torch":
+        if not isinstance(module, (Attention, MLP)) or cfg.init == "torch":
             continue
         if cfg.init == "gpt2":
-            writer.weight.div_(n_sublayers**0.5)
+            module.writer.weight.div_(n_sublayers**0.5)
         else:
-            writer.weight.mul_(0.5 if isinstance(module, Attention) else 0.0)
+            module.writer.weight.mul_(0.5 if isinstance(module, Attention) else 0.0)
 
 
 def _draw(weight: Tensor, bias: Tensor | None, cfg: StackConfig, generator: torch.Generator) -> None:

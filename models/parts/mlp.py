@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.config import Activation, StackConfig
+from models.config import Activation, MLPConfig
 from models.hooks.point import HookPoint
 from models.parts.linear import Linear
 
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class MLP(nn.Module):
     """One MLP sublayer, without its norm; ``W_in``, ``W_gate`` and ``W_out`` are views [in, out] of its weights."""
 
-    def __init__(self, cfg: StackConfig) -> None:
+    def __init__(self, cfg: MLPConfig) -> None:
         super().__init__()
         assert cfg.d_mlp is not None
         self.act = ACTIVATIONS[cfg.act]
@@ -43,6 +43,16 @@ class MLP(nn.Module):
         if cfg.gated:
             self.hook_pre_linear = HookPoint()
         self.hook_post = HookPoint()
+
+    @property
+    def readers(self) -> tuple[nn.Linear, ...]:
+        """What is read with."""
+        return (self.inp,) if self.gate is None else (self.inp, self.gate)
+
+    @property
+    def writer(self) -> nn.Linear:
+        """What is written with."""
+        return self.out
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:

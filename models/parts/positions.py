@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.config import StackConfig
+from models.config import PositionsConfig
 
 
 def absolute_positions(
@@ -39,7 +39,7 @@ def sinusoids(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]:
 class PositionEmbedding(nn.Module):
     """A table of vectors by absolute position: a parameter when learned, a buffer when sinusoidal."""
 
-    def __init__(self, cfg: StackConfig) -> None:
+    def __init__(self, cfg: PositionsConfig) -> None:
         super().__init__()
         assert cfg.positions in ("learned", "sinusoidal")
         if cfg.positions == "learned":

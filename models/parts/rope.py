@@ -11,23 +11,25 @@ paper, GPT-J). Dimensions beyond ``rotary_dim`` stay as they are.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.config import RotaryLayout, RotaryScaling, StackConfig
+from models.config import AttentionConfig, RotaryLayout, RotaryScaling, of_layer
 
 Rotation = tuple[Float[Tensor, "batch pos 1 planes"], Float[Tensor, "batch pos 1 planes"]]
 
 
-def frequencies(cfg: StackConfig) -> Float[Tensor, "planes"]:
-    """Return theta_j in radians per position, float32, scaled as ``cfg.rotary_scaling`` says."""
+def frequencies(cfg: AttentionConfig, layer: int = 0) -> Float[Tensor, "planes"]:
+    """Return theta_j in radians per position, float32, scaled as ``cfg.rotary_scaling`` says of the layer."""
     assert cfg.rotary_dim is not None
     # in float32 and in this order, as Hugging Face computes it: a rounding here grows with the position
     exponent = torch.arange(0, cfg.rotary_dim, 2, dtype=torch.int64, device="cpu").float() / cfg.rotary_dim
-    theta = 1.0 / (cfg.rotary_base**exponent)
-    return theta if cfg.rotary_scaling is None else _scaled(theta, cfg.rotary_scaling)
+    theta = 1.0 / (of_layer(cfg.rotary_base, layer) ** exponent)
+    scaling = of_layer(cfg.rotary_scaling, layer)
+    return theta if scaling is None else _scaled(theta, scaling)
 
 
 def _scaled(theta: Tensor, scaling: RotaryScaling) -> Tensor:
@@ -38,6 +40,29 @@ def _scaled(theta: Tensor, scaling: RotaryScaling) -> Tensor:
     keep = (scaling.original_n_ctx / wavelength - scaling.low_freq) / (scaling.high_freq - scaling.low_freq)
     blended = (1 - keep) * theta / scaling.factor + keep * theta
     return torch.where(wavelength > low, theta / scaling.factor, torch.where(wavelength < high, theta, blended))
+
+
+@dataclass(frozen=True, eq=False)
+class Rotary:
+    """How one layer turns its queries and keys.
+
+    Attributes:
+        theta: radians per position of every plane, float32 and on the CPU: a cast of the model must not round angles.
+        layout: which dimensions make a plane.
+    """
+
+    theta: Float[Tensor, "planes"]
+    layout: RotaryLayout
+
+    @staticmethod
+    def of(cfg: AttentionConfig, layer: int) -> Rotary | None:
+        """Return a layer's rotation, None for a model that does not rotate."""
+        return Rotary(frequencies(cfg, layer), cfg.rotary_layout) if cfg.positions == "rotary" else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rotary) and self.layout == other.layout and torch.equal(self.theta, other.theta)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def rotation(theta: Float[Tensor, "planes"], positions: Int[Tensor, "batch pos"]) -> Rotation:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from einops import einsum
@@ -22,7 +21,6 @@ from models.decoder import HookedDecoder
 from models.errors import ConfigError
 from models.hooks.module import Hook
 from models.hooks.point import HookPoint
-from models.parts.block import Block
 
 TINY = 1e-12  # keeps the root's gradient finite for a head that writes nothing
 
@@ -80,7 +78,7 @@ def head_writes(model: HookedDecoder) -> Iterator[list[Float[Tensor, "head"]]]:
 
     def collect(z: Float[Tensor, "batch pos head d_head"], hook: HookPoint) -> None:
         assert hook.layer is not None
-        W_O = cast(Block, model.blocks[hook.layer]).attn.W_O
+        W_O = model.blocks[hook.layer].attn.W_O
         gram = einsum(W_O, W_O, "head i d_model, head j d_model -> head i j")  # |z W|^2 = z W W^T z^T, d_model-free
         square = einsum(z, gram, z, "batch pos head i, head i j, batch pos head j -> batch pos head")
         writes.append((square.clamp(min=0) + TINY).sqrt().mean((0, 1)))

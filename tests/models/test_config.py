@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from models.config import DecoderConfig, EncoderDecoderConfig, RotaryScaling
+from models.config.part import values_of
 from models.decoder import HookedDecoder
 from models.errors import ConfigError, ResidscopeError
 from tests.configurations import CONFIGS, random_config
@@ -32,21 +34,33 @@ def test_round_trip_through_json(cfg):
     assert hash(cfg.replace()) == hash(cfg)
 
 
-def test_every_value_of_every_choice_is_among_the_configurations():
-    """Style 14: every configuration option appears in a test."""
-    seen = {
-        field.name: {getattr(cfg, field.name) for cfg in CONFIGS.values()}
-        for field in dataclasses.fields(DecoderConfig)
-    }
-    assert seen["positions"] == {"learned", "rotary", "sinusoidal", "none"}
-    assert seen["rotary_layout"] == {"half", "interleaved"}
-    assert seen["norm"] == {"layer", "rms", "none"}
-    assert seen["norm_position"] == {"pre", "post"}
-    assert seen["act"] == {"gelu", "gelu_tanh", "relu", "silu"}
-    assert {scaling and scaling.kind for scaling in seen["rotary_scaling"]} == {None, "linear", "llama3"}
-    for name in seen:
-        if name not in ("d_vocab", "n_ctx", "init"):
-            assert len(seen[name]) > 1, f"{name} has one value in all configurations"
+# what no tool decides by
+NOT_DRAWN = {"d_vocab", "n_ctx", "norm_eps", "init"}
+LAYERED = {"sliding_window", "rotary_base", "rotary_scaling"}
+
+
+def choices(name: str) -> set[object]:
+    """Return the values that an option may take, where its type lists them."""
+    kind = get_type_hints(DecoderConfig)[name]
+    return set(get_args(kind)) if get_origin(kind) is Literal else {True, False} if kind is bool else set()
+
+
+@pytest.mark.parametrize("where", ["CONFIGS", "random_config"])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(DecoderConfig)])
+def test_every_value_of_every_option_is_among_the_configurations(name, where):
+    """An option that is never drawn would meet no engine."""
+    if name in NOT_DRAWN:
+        return
+    drawn = [*CONFIGS.values()] if where == "CONFIGS" else [random_config(seed) for seed in range(300)]
+    seen = {getattr(cfg, name) for cfg in drawn}
+    assert choices(name) <= seen
+    assert len(seen) > 1, f"{name} has one value in all configurations"
+    assert any(isinstance(value, tuple) and len(set(value)) > 1 for value in seen) == (name in LAYERED)
+
+
+def test_combinations_that_broke_tools_are_among_the_configurations():
+    scalings = [one for cfg in CONFIGS.values() for one in values_of(cfg.rotary_scaling)]
+    assert {scaling and scaling.kind for scaling in scalings} == {None, "linear", "llama3"}
     assert any(cfg.rotary_dim and cfg.rotary_dim < cfg.d_head for cfg in CONFIGS.values())
     assert any(cfg.d_head != cfg.d_model // cfg.n_heads for cfg in CONFIGS.values())
     assert {1, 2} <= {cfg.group_size for cfg in CONFIGS.values()}
@@ -68,6 +82,10 @@ def test_every_value_of_every_choice_is_among_the_configurations():
         ({"d_vocab": None}, "d_vocab is None; expected a positive integer"),
         ({"n_ctx": True}, "n_ctx is True; expected a positive integer"),
         ({"sliding_window": 0}, "sliding_window is 0; expected a positive integer"),
+        ({"sliding_window": (4, 0)}, "sliding_window[1] is 0; expected a positive integer"),
+        ({"sliding_window": (4, None, 4)}, "sliding_window has 3 values for 2 layers; give one per layer"),
+        ({"sliding_window": (1, None)}, "sliding_window is 1: a query that sees itself alone"),
+        ({"act": ("relu", "silu")}, "act is ('relu', 'silu'); expected one of"),
         ({"sliding_window": 1}, "sliding_window is 1: a query that sees itself alone"),
         ({"gated": 1}, "gated is 1; expected True or False"),
         ({"tied": None}, "tied is None; expected True or False"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,7 +94,8 @@ class _Run:
         return out if bias is None else out + bias
 
     def attention(self, block: str, x: Tensor) -> Tensor:
-        cfg, name = self.cfg, f"{block}.attn"
+        cfg, name, layer = self.cfg, f"{block}.attn", int(block.split(".")[1])
+        window = own(cfg.sliding_window, layer)
         n, group_size = len(x), cfg.n_heads // cfg.n_kv_heads
         x = self.see(f"{name}.hook_attn_in", x)
         normed = self.norm(f"{block}.ln1", x) if cfg.norm_position == "pre" else x
@@ -101,14 +103,14 @@ class _Run:
         k = self.projected(block, "k", x, normed, cfg.n_kv_heads)
         v = self.projected(block, "v", x, normed, cfg.n_kv_heads)
         if cfg.positions == "rotary":
-            q = self.see(f"{name}.hook_rot_q", rotated(q, cfg))
-            k = self.see(f"{name}.hook_rot_k", rotated(k, cfg))
+            q = self.see(f"{name}.hook_rot_q", rotated(q, cfg, layer))
+            k = self.see(f"{name}.hook_rot_k", rotated(k, cfg, layer))
 
         scores = torch.full((cfg.n_heads, n, n), -math.inf, dtype=torch.float64)
         for head in range(cfg.n_heads):
             for query in range(n):
                 for key in range(query + 1):
-                    if cfg.sliding_window is None or query - key < cfg.sliding_window:
+                    if window is None or query - key < window:
                         scores[head, query, key] = q[query, head] @ k[key, head // group_size] / math.sqrt(cfg.d_head)
         scores = self.see(f"{name}.hook_attn_scores", scores)
 
@@ -186,10 +188,15 @@ def sinusoid(pos: int, d_model: int) -> Tensor:
     return torch.tensor(row, dtype=torch.float64)
 
 
-def angle_per_position(plane: int, cfg: DecoderConfig) -> float:
+def own(value: object, layer: int) -> Any:
+    """An option's value in one layer: the one of all layers, or this layer's."""
+    return value[layer] if isinstance(value, tuple) else value
+
+
+def angle_per_position(plane: int, cfg: DecoderConfig, layer: int = 0) -> float:
     """theta_j = base^(-2j / rotary_dim), stretched as the configuration says, in radians."""
-    theta = cfg.rotary_base ** (-2 * plane / cfg.rotary_dim)
-    scaling = cfg.rotary_scaling
+    theta = own(cfg.rotary_base, layer) ** (-2 * plane / cfg.rotary_dim)
+    scaling = own(cfg.rotary_scaling, layer)
     if scaling is None:
         return theta
     if scaling.kind == "linear":
@@ -203,16 +210,15 @@ def angle_per_position(plane: int, cfg: DecoderConfig) -> float:
     return (1 - share) * theta / scaling.factor + share * theta
 
 
-def rotated(x: Tensor, cfg: DecoderConfig) -> Tensor:
+def rotated(x: Tensor, cfg: DecoderConfig, layer: int = 0) -> Tensor:
     """Turn each plane by its angle as a complex number; ``x`` is ``[pos, head, d_head]``."""
     out = x.clone()
     half = cfg.rotary_dim // 2
     for plane in range(half):
         a, b = (plane, plane + half) if cfg.rotary_layout == "half" else (2 * plane, 2 * plane + 1)
         for pos in range(len(x)):
-            turn = complex(
-                math.cos(pos * angle_per_position(plane, cfg)), math.sin(pos * angle_per_position(plane, cfg))
-            )
+            angle = pos * angle_per_position(plane, cfg, layer)
+            turn = complex(math.cos(angle), math.sin(angle))
             for head in range(x.shape[1]):
                 turned = complex(x[pos, head, a], x[pos, head, b]) * turn
                 out[pos, head, a], out[pos, head, b] = turned.real, turned.imag

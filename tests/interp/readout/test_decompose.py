@@ -70,7 +70,7 @@ def test_reads_are_what_the_sublayer_gets(name, by):
     model, _, cache = cached(EVERY[name], torch.float64)
     for layer in range(model.cfg.n_layers):
         block = model.blocks[layer]
-        got = {"attn": block.attention_read(cache["attn_in", layer])}
+        got = {"attn": block.attention.read(cache["attn_in", layer])}
         if not model.cfg.attn_only:
             mlp_in = cache["mlp_in", layer]
             got["mlp"] = block.ln2(mlp_in) if model.cfg.norm_position == "pre" else mlp_in

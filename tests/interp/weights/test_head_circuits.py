@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from interp.weights import FactoredMatrix, ov_circuit, qk_circuit, stacked_ov, stacked_qk
-from interp.weights.head_circuits import reads_normalised
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError
+from models.parts.rope import Rotary
 from tests.configurations import CONFIGS, random_config, random_model, random_tokens
 
 EVERY = {**CONFIGS, **{f"random-{seed}": random_config(seed) for seed in range(12)}}
@@ -18,7 +18,7 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # the angles of rotary positions are float
 def streams(model, tokens):
     """Return for each layer the stream that its attention reads, with the cache of the run."""
     _, cache = model.run_with_cache(tokens)
-    key = ("normalized", "ln1") if reads_normalised(model) else ("resid_pre",)
+    key = ("normalized", "ln1") if "ln_final.hook_scale" in model.hook_names() else ("resid_pre",)
     return [(cache[(key[0], layer, *key[1:])], cache) for layer in range(model.cfg.n_layers)]
 
 
@@ -74,10 +74,10 @@ def test_a_wrong_order_is_noticed(name):
         )
 
     def turned_the_other_way(model, layer, head, relative):
-        model.rotary_frequencies = -model.rotary_frequencies
-        circuit = qk_circuit(model, layer, head, relative=relative)
-        model.rotary_frequencies = -model.rotary_frequencies
-        return circuit
+        attn = model.blocks[layer].attn
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attn, "rotary", Rotary(-attn.rotary.theta, attn.rotary.layout))
+            return qk_circuit(model, layer, head, relative=relative)
 
     wrong = [swapped, *([turned_the_other_way] if model.cfg.positions == "rotary" else [])]
     for make in wrong:

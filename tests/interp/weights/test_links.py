@@ -40,13 +40,16 @@ def by_hooks(model, earlier, later, route):
 
 
 PRE = ["gpt2", "llama", "mistral", "qwen2", "gptj", "neox", "no-norm", "attn-only", "learned-mqa", "interleaved-gqa"]
+TWO_LAYERS = ["by-layer"]
 
 
 @pytest.mark.parametrize("route", ["K", "Q"])
-@pytest.mark.parametrize("name", PRE)
+@pytest.mark.parametrize("name", [*PRE, *TWO_LAYERS])
 def test_a_link_is_a_hook_on_that_heads_input(name, route):
-    model = random_model(CONFIGS[name].replace(n_layers=3))
-    links = [(Head(0, 1), Head(1, 0)), (Head(0, 1), Head(2, 1)), (Head(1, 0), Head(2, 1)), (Head(0, 0), Head(2, 0))]
+    model = random_model(CONFIGS[name] if name in TWO_LAYERS else CONFIGS[name].replace(n_layers=3))
+    links = [(Head(0, 1), Head(1, 0)), (Head(0, 0), Head(1, 1))]
+    if name not in TWO_LAYERS:
+        links += [(Head(0, 1), Head(2, 1)), (Head(1, 0), Head(2, 1)), (Head(0, 0), Head(2, 0))]
     effects, _ = link_effects(model, TOKENS, links, route)
     assert set(effects) == set(links)
     for (earlier, later), effect in effects.items():
@@ -75,9 +78,9 @@ def test_post_norm_the_write_is_what_has_become_of_it(name):
     ]
     model.run_with_hooks(TOKENS, fwd_hooks=hooks)
     attn, step = model.blocks[1].attn, model.step(TOKENS, None)
-    k = attn.rotate(attn.k(streams["it"]).unflatten(-1, (-1, model.cfg.d_head)), step.rotation)
+    k = attn.keys(attn.project(attn.k, streams["it"]), step)
     q = cache["rot_q" if model.cfg.positions == "rotary" else "q", 1]
-    pattern = step.mask.apply(attn.scores(q, k)).softmax(-1).float()
+    pattern = step.mask(attn.window).apply(attn.scores(q, k)).softmax(-1).float()
     expected = induction.score(cache["pattern", 1].float(), TOKENS) - induction.score(pattern, TOKENS)
     effects, intact = link_effects(model, TOKENS, [(Head(0, 1), Head(1, 1))], "K")
     torch.testing.assert_close(effects[Head(0, 1), Head(1, 1)], expected[:, 1].detach(), rtol=1e-4, atol=1e-6)

@@ -28,7 +28,7 @@ def test_added_positions(name):
         torch.testing.assert_close(scores, cache["attn_scores", 0][0, head], **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "interleaved-gqa", "gptj", "neox", "attn-only-bare"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "interleaved-gqa", "gptj", "neox", "attn-only-bare", "by-layer"])
 def test_rotary_positions(name):
     """With one token everywhere the first layer's streams are alike, and differ by what is rotated alone."""
     model = random_model(CONFIGS[name])
@@ -73,7 +73,7 @@ def test_what_a_query_cannot_see_is_minus_infinity_and_n_ctx_is_the_end():
 def test_refusals():
     with pytest.raises(InputError, match="this model has no positions"):
         positional_qk(random_model(CONFIGS["no-positions"]), 0, 0)
-    with pytest.raises(InputError, match="positions='learned' are vectors in the stream; leave stream out"):
+    with pytest.raises(InputError, match="positions are vectors in the stream; leave stream out"):
         positional_qk(random_model(CONFIGS["gpt2"]), 0, 0, stream=torch.ones(8))
     with pytest.raises(InputError, match="out of range"):
         positional_qk(random_model(CONFIGS["gpt2"]), 0, 5)

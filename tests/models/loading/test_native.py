@@ -55,7 +55,7 @@ def test_dtype(tmp_path):
     save_native(HookedDecoder(CONFIGS["rotary"]), tmp_path / "model.safetensors", {})
     loaded = load_native(tmp_path / "model.safetensors", dtype=torch.bfloat16)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
-    assert loaded.rotary_frequencies.dtype == torch.float32  # angles need the precision
+    assert loaded.blocks[0].attn.rotary.theta.dtype == torch.float32  # angles need the precision
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -16,6 +16,7 @@ from models.loading import load_model
 from models.loading.fold import fold
 from models.loading.native import load_native, save_native
 from models.loading.save_hugging_face import save_hugging_face
+from models.parts.rope import Rotary
 from tests.configurations import random_model
 
 TIED = DecoderConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=11, n_ctx=8, tied=True)
@@ -124,8 +125,9 @@ def test_a5_settings_that_a_copy_would_lose_are_refused(way, tmp_path):
 def test_a5_rotary_frequencies_that_a_copy_would_lose_are_refused(tmp_path):
     model = HookedDecoder(DecoderConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=11, n_ctx=8, positions="rotary"))
     save_native(model, tmp_path / "kept.safetensors", {})
-    model.rotary_frequencies = 2 * model.rotary_frequencies
-    with pytest.raises(ConfigError, match="rotary_frequencies are not those of the configuration"):
+    rotary = model.blocks[0].attn.rotary
+    model.blocks[0].attn.rotary = Rotary(2 * rotary.theta, rotary.layout)
+    with pytest.raises(ConfigError, match=r"blocks\.0\.attn\.rotary is .*, but the configuration gives"):
         save_native(model, tmp_path / "lost.safetensors", {})
 
 

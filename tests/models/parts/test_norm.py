@@ -8,12 +8,12 @@ from torch import nn
 
 from models.config import DecoderConfig
 from models.hooks.point import Registration
-from models.parts.norm import NoNorm, Norm, make_norm
+from models.parts.norm import NoNorm, make_norm
 
 
 def norm_of(kind, eps=1e-5, bias=True):
     cfg = DecoderConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=5, n_ctx=4, norm=kind, norm_eps=eps, norm_bias=bias)
-    norm = Norm(cfg)
+    norm = make_norm(cfg)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in norm.parameters():

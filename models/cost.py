@@ -11,6 +11,7 @@ projections     L * 2n * d * d_h * (2H + 2G)                             L * (2H
 attention       L * 4n(n + m) * H * d_h                                  none
 MLP             L * 4n * d * f,  gated L * 6n * d * f                    L * (2df + f + d),  gated L * (3df + 2f + d)
 norms           5 n d each (2L + 1 pre-norm, 2L post-norm)               d each, 2d with bias
+                + L * 4n (H + G) d_h with ``qk_norm``                    + L * 2 d_h per head, or (H + G) d_h
 un/embedding    2n * d * V (the embedding is a lookup)                   Vd, or 2Vd untied; + V with a bias
 positions       none counted                                             n_ctx * d where learned
 ==============  =======================================================  ======================================
@@ -68,6 +69,11 @@ def _n_norms(cfg: DecoderConfig) -> int:
     return per_layer * cfg.n_layers + (cfg.norm_position == "pre")
 
 
+def _qk_gains(cfg: DecoderConfig) -> int:
+    """Return the gains of one layer's norms on queries and keys."""
+    return {"none": 0, "head": 2 * cfg.d_head, "flat": (cfg.n_heads + cfg.n_kv_heads) * cfg.d_head}[cfg.qk_norm]
+
+
 def parameters(cfg: DecoderConfig) -> Cost:
     """Return the number of learned parameters by component.
 
@@ -91,7 +97,7 @@ def parameters(cfg: DecoderConfig) -> Cost:
         projections=cfg.n_layers * projections,
         attention=0,
         mlp=cfg.n_layers * mlp,
-        norms=_n_norms(cfg) * cfg.d_model * (1 + cfg.norm_bias),
+        norms=_n_norms(cfg) * cfg.d_model * (1 + cfg.norm_bias) + cfg.n_layers * _qk_gains(cfg),
         embedding=table,
         positions=cfg.n_ctx * cfg.d_model if cfg.positions == "learned" else 0,
         unembedding=(0 if cfg.tied else table) + cfg.d_vocab * cfg.unembed_bias,
@@ -129,7 +135,8 @@ def forward_flops(cfg: DecoderConfig, n_new: int, n_cached: int = 0, batch: int 
         projections=cfg.n_layers * 2 * rows * cfg.d_model * (2 * heads + 2 * kv_heads),
         attention=cfg.n_layers * 4 * rows * (n_new + n_cached) * heads,
         mlp=cfg.n_layers * 2 * rows * matrices * cfg.d_model * (cfg.d_mlp or 0),
-        norms=_n_norms(cfg) * 5 * rows * cfg.d_model,
+        norms=_n_norms(cfg) * 5 * rows * cfg.d_model
+        + 4 * cfg.n_layers * rows * (heads + kv_heads) * (cfg.qk_norm != "none"),
         embedding=0,
         positions=0,
         unembedding=2 * rows * cfg.d_model * cfg.d_vocab,

@@ -59,7 +59,9 @@ CONFIGS: dict[str, DecoderConfig] = {
         unembed_bias=True,
     ),
     "neox": DecoderConfig(**_SMALL, positions="rotary", rotary_dim=2, parallel=True, act="gelu"),
-    "window-then-all": DecoderConfig(**_LLAMA, sliding_window=(3, None)),
+    "qwen3": DecoderConfig(**_LLAMA, qk_norm="head"),
+    "flat-qk-norm": DecoderConfig(**_LLAMA, qk_norm="flat", sliding_window=(3, None)),
+    "normed-no-positions": DecoderConfig(**{**_SMALL, "n_heads": 4}, n_kv_heads=2, positions="none", qk_norm="head"),
     "by-layer": DecoderConfig(
         **_LLAMA,
         sliding_window=(None, 2),
@@ -127,6 +129,7 @@ def random_config(seed: int) -> DecoderConfig:
         gated=not attn_only and draw.random() < 0.5,
         qkv_bias=draw.random() < 0.5,
         out_bias=draw.random() < 0.5,
+        qk_norm=draw.choice(["none", "none", "head", "flat"]),
         mlp_bias=draw.random() < 0.5,
         unembed_bias=draw.random() < 0.5,
         tied=draw.random() < 0.5,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from models.config.norm import NormConfig
 from models.config.part import PerLayer, values_of
 from models.config.positions import PositionsConfig
 from models.errors import ConfigError
+
+QKNorm = Literal["none", "head", "flat"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,8 @@ class AttentionConfig(PositionsConfig, NormConfig):
         sliding_window: a query sees the last ``sliding_window`` positions only, itself included (Mistral); one number,
             or one per layer (None: all of them).
         qkv_bias, out_bias: whether these projections have biases.
+        qk_norm: RMSNorm of queries and keys before they are turned: of each head by itself (``head``: Qwen 3, Gemma 3),
+            of all heads together (``flat``: OLMo 2), or ``none``.
     """
 
     n_heads: int
@@ -29,6 +34,7 @@ class AttentionConfig(PositionsConfig, NormConfig):
     sliding_window: PerLayer[int | None] = None
     qkv_bias: bool = True
     out_bias: bool = True
+    qk_norm: QKNorm = "none"
 
     def _check(self) -> None:
         if self.d_head is None:

@@ -91,11 +91,22 @@ def _norm_rows(name: str, reads: str, where: Callable[[StackConfig], bool] = _pr
     ]
 
 
+def _qk_norm_rows(name: str, axes: str, what: str) -> list[_Row]:
+    own, flat = axes.replace("d_head", "one"), "batch pos one one"
+    return [
+        _Row(f"{name}.hook_scale", own, f"the divisor of each head's {what}", lambda cfg: cfg.qk_norm == "head"),
+        _Row(f"{name}.hook_scale", flat, f"the divisor of all {what}", lambda cfg: cfg.qk_norm == "flat"),
+        _Row(f"{name}.hook_normalized", axes, f"{what}, divided, before the gain", lambda cfg: cfg.qk_norm != "none"),
+    ]
+
+
 def _attention_rows(name: str, *, rotary: bool) -> list[_Row]:
     head, kv_head = "batch pos head d_head", "batch pos kv_head d_head"
     rows = [
         _Row("hook_q", head, "queries"),
+        *_qk_norm_rows("q_norm", head, "queries"),
         _Row("hook_k", kv_head, "keys"),
+        *_qk_norm_rows("k_norm", kv_head, "keys"),
         _Row("hook_v", kv_head, "values"),
     ]
     if rotary:

@@ -1,7 +1,7 @@
 """Multi-head attention with grouped keys and values, hooked.
 
     q = x W_Q + b_Q        k = x W_K + b_K        v = x W_V + b_V
-    scores = q k^T / sqrt(d_head)                 (q and k rotated first, for rotary positions)
+    scores = q k^T / sqrt(d_head)                 (q and k normed with ``qk_norm``, then rotated for rotary positions)
     pattern = softmax(mask(scores))
     z = pattern v          result_h = z_h W_O,h   out = sum_h result_h + b_O
 
@@ -49,8 +49,7 @@ class Attention(nn.Module):
         self.rotary = None if cross else Rotary.of(cfg, layer)
         self.window = of_layer(cfg.sliding_window, layer)
         self.scale = cfg.d_head**-0.5
-        self.q_norm: Norm | NoNorm = NoNorm()
-        self.k_norm: Norm | NoNorm = NoNorm()
+        self.q_norm, self.k_norm = _qk_norm(cfg, cfg.n_heads), _qk_norm(cfg, cfg.n_kv_heads)
         self.q = Linear(cfg.d_model, cfg.n_heads * cfg.d_head, bias=cfg.qkv_bias)
         self.k = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
         self.v = Linear(cfg.d_model, cfg.n_kv_heads * cfg.d_head, bias=cfg.qkv_bias)
@@ -199,3 +198,10 @@ class Attention(nn.Module):
                 out = result.sum(2)
                 return out if self.o.bias is None else out + self.o.bias
         return self.o(z.flatten(2))
+
+
+def _qk_norm(cfg: AttentionConfig, n_heads: int) -> Norm | NoNorm:
+    if cfg.qk_norm == "none":
+        return NoNorm()
+    shape = (cfg.d_head,) if cfg.qk_norm == "head" else (n_heads, cfg.d_head)
+    return Norm(shape, centred=False, eps=cfg.norm_eps)

@@ -85,6 +85,7 @@ def test_combinations_that_broke_tools_are_among_the_configurations():
         ({"sliding_window": (4, 0)}, "sliding_window[1] is 0; expected a positive integer"),
         ({"sliding_window": (4, None, 4)}, "sliding_window has 3 values for 2 layers; give one per layer"),
         ({"sliding_window": (1, None)}, "sliding_window is 1: a query that sees itself alone"),
+        ({"qk_norm": True}, "qk_norm is True; expected one of none, head, flat"),
         ({"act": ("relu", "silu")}, "act is ('relu', 'silu'); expected one of"),
         ({"sliding_window": 1}, "sliding_window is 1: a query that sees itself alone"),
         ({"gated": 1}, "gated is 1; expected True or False"),

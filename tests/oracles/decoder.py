@@ -102,6 +102,7 @@ class _Run:
         q = self.projected(block, "q", x, normed, cfg.n_heads)
         k = self.projected(block, "k", x, normed, cfg.n_kv_heads)
         v = self.projected(block, "v", x, normed, cfg.n_kv_heads)
+        q, k = self.qk_norm(f"{name}.q_norm", q), self.qk_norm(f"{name}.k_norm", k)
         if cfg.positions == "rotary":
             q = self.see(f"{name}.hook_rot_q", rotated(q, cfg, layer))
             k = self.see(f"{name}.hook_rot_k", rotated(k, cfg, layer))
@@ -145,6 +146,19 @@ class _Run:
             own = self.norm(f"{block}.ln1", own, hooked=False) if self.cfg.norm_position == "pre" else own
             heads.append(self.linear(f"{block}.attn.{which}", own).view(len(x), n_heads, -1)[:, head])
         return self.see(f"{block}.attn.hook_{which}", torch.stack(heads, dim=1))
+
+    def qk_norm(self, name: str, x: Tensor) -> Tensor:
+        """Divide each head by its own root mean square, or all heads of a position by theirs."""
+        if self.cfg.qk_norm == "none":
+            return x
+        by_head = self.cfg.qk_norm == "head"
+        scale = torch.zeros(len(x), x.shape[1] if by_head else 1, 1, dtype=torch.float64)
+        for pos in range(len(x)):
+            for head in range(scale.shape[1]):
+                values = (x[pos, head] if by_head else x[pos]).flatten().tolist()
+                scale[pos, head] = math.sqrt(sum(value**2 for value in values) / len(values) + self.cfg.norm_eps)
+        normalized = self.see(f"{name}.hook_normalized", x / self.see(f"{name}.hook_scale", scale))
+        return normalized * self.weights[f"{name}.w"]
 
     def mlp(self, block: str, x: Tensor) -> Tensor:
         x = self.see(f"{block}.hook_mlp_in", x)

@@ -70,11 +70,12 @@ def test_every_kind_of_path_equals_two_whole_runs(name):
 
 
 @pytest.mark.parametrize("site", ["q", "k"])
+@pytest.mark.parametrize("qk_norm", ["none", "head", "flat"])
 @pytest.mark.parametrize("positions", ["none", "rotary"])
-def test_the_qk_fix_is_exact_where_all_behind_the_pattern_is_linear(positions, site):
+def test_the_qk_fix_is_exact_where_all_behind_the_pattern_is_linear(positions, qk_norm, site):
     cfg = DecoderConfig(
         n_layers=1, d_model=8, n_heads=4, n_kv_heads=2, d_head=4, d_vocab=11, n_ctx=8, attn_only=True, norm="none",
-        positions=positions,
+        positions=positions, qk_norm=qk_norm,
     )  # fmt: skip
     setup = make_setup(cfg)
     over = ("layer", "head" if site == "q" else "kv_head")

@@ -37,13 +37,23 @@ def own_scores(model, read, layer, head, make=qk_circuit):
     return scores
 
 
+def divisors(model, cache, layer, head):
+    """Return what the norms of queries and keys divide each score by, ``[query_pos, key_pos]``."""
+    if model.cfg.qk_norm == "none":
+        return torch.ones(())
+    of_q, of_k = (cache[f"blocks.{layer}.attn.{side}_norm.hook_scale"][0, ..., 0] for side in ("q", "k"))
+    q = of_q[:, 0 if model.cfg.qk_norm == "flat" else head]
+    k = of_k[:, 0 if model.cfg.qk_norm == "flat" else head // model.cfg.group_size]
+    return q[:, None] * k
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_qk_circuits_give_the_models_scores(name):
     model = random_model(EVERY[name])
     tokens = random_tokens(model.cfg, batch=1, n=5)
     for layer, (read, cache) in enumerate(streams(model, tokens)):
         for head in range(model.cfg.n_heads):
-            expected = cache["attn_scores", layer][0, head]
+            expected = cache["attn_scores", layer][0, head] * divisors(model, cache, layer, head)
             got = own_scores(model, read[0], layer, head).masked_fill(expected == -torch.inf, -torch.inf)
             torch.testing.assert_close(got, expected, **CLOSE)
 
@@ -58,7 +68,9 @@ def test_ov_circuits_give_the_models_head_outputs(name):
             torch.testing.assert_close(result, cache["result", layer][:, :, head], **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "interleaved-gqa", "gptj", "neox", "transformer-2017"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama", "qwen2", "interleaved-gqa", "gptj", "neox", "transformer-2017", "qwen3"]
+)
 def test_a_wrong_order_is_noticed(name):
     """What a mistaken reader could have written instead gives other scores and outputs."""
     model = random_model(EVERY[name])

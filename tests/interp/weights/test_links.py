@@ -40,7 +40,7 @@ def by_hooks(model, earlier, later, route):
 
 
 PRE = ["gpt2", "llama", "mistral", "qwen2", "gptj", "neox", "no-norm", "attn-only", "learned-mqa", "interleaved-gqa"]
-TWO_LAYERS = ["by-layer"]
+TWO_LAYERS = ["qwen3", "flat-qk-norm", "normed-no-positions", "by-layer"]
 
 
 @pytest.mark.parametrize("route", ["K", "Q"])

@@ -28,7 +28,9 @@ def test_added_positions(name):
         torch.testing.assert_close(scores, cache["attn_scores", 0][0, head], **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "interleaved-gqa", "gptj", "neox", "attn-only-bare", "by-layer"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen2", "interleaved-gqa", "gptj", "neox", "attn-only-bare", "qwen3", "flat-qk-norm", "by-layer"]
+)
 def test_rotary_positions(name):
     """With one token everywhere the first layer's streams are alike, and differ by what is rotated alone."""
     model = random_model(CONFIGS[name])

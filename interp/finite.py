@@ -62,7 +62,7 @@ def _hiding_weights(model: HookedModel) -> list[Tensor]:
         return list(model.parameters())
     vectors = [weight for weight in model.parameters() if weight.ndim < 2]
     matrices = [linear.weight for block in blocks for linear in (block.attn.q, block.attn.k)]
-    mlps = [block.mlp for block in blocks if block.mlp is not None and block.mlp.act is relu]
+    mlps = [block.mlp for block in blocks if block.mlp is not None and getattr(block.mlp, "act", relu) is relu]
     matrices += [weight for mlp in mlps for weight in mlp.parameters()]
     return vectors + matrices
 

@@ -41,7 +41,7 @@ def positional_qk(
             ``ln1.hook_normalized`` over a corpus; by default the mean normalised embedding.
 
     Returns:
-        Scores before the softmax; -inf above the diagonal, where a query sees no key.
+        Scores before the softmax; -inf where a query sees no key, above the diagonal and beyond a sliding window.
 
     Raises:
         InputError: a head out of range, a model without positions, a ``stream`` for a model that adds positions.
@@ -61,7 +61,8 @@ def positional_qk(
     attn, norm, step = model.blocks[layer].attn, model.blocks[layer].attention.norm_in, Step(positions[None], n)
     read = norm.affine(read).to(attn.q.weight.dtype)[None]
     q, k = attn.queries(attn.project(attn.q, read), step), attn.keys(attn.project(attn.k, read), step)
-    return attn.scores(q, k)[0, name.head].masked_fill(positions > positions[:, None], -torch.inf)
+    scores: Tensor = step.mask(attn.window).apply(attn.scores(q, k))
+    return scores[0, name.head]
 
 
 def _mean_embedding(model: ResumableModel, layer: int) -> Float[Tensor, "d_model"]:

@@ -149,7 +149,7 @@ class Attention(nn.Module):
         if offset is None:
             return x
         step = Step(torch.tensor([[offset]], device=x.device), n_key=1)
-        return self._turned(x[..., None, None, :], step)[..., 0, 0, :]
+        return self._turned(x.reshape(-1, 1, 1, x.shape[-1]), step).view(x.shape)
 
     def linear_key(self, kv_head: int, x: Float[Tensor, "*any d_head"]) -> Tensor:
         """Return the linear part of what ``keys`` makes of a key/value head, not turned."""

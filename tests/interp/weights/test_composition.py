@@ -138,7 +138,7 @@ def test_a_virtual_head_is_one_after_the_other():
         ({"n_rotations": 1}, "n_rotations is 1; a spread needs at least 2"),
         ({"later": []}, "later is empty"),
         ({"later": ["L2H0"]}, "layer 2 in 'L2H0' is out of range"),
-        ({"relative": 1}, "positions='learned' rotate nothing"),
+        ({"relative": 1}, "this model's positions rotate nothing"),
     ],
 )
 def test_refusals(arguments, message):

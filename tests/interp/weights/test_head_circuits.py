@@ -167,7 +167,7 @@ def test_every_precision(name, dtype):
     ("name", "arguments", "message"),
     [
         ("llama", (0, 0, None), "a QK circuit holds at one offset: give relative=query position minus key position"),
-        ("gpt2", (0, 0, 1), "relative is 1, and positions='learned' rotate nothing; leave it out"),
+        ("gpt2", (0, 0, 1), "relative is 1, and this model's positions rotate nothing; leave it out"),
         ("llama", (0, 0, -1), "relative is -1; a query sees no later key, so give 0 or more"),
         ("gpt2", (2, 0, None), "layer 2 in .* is out of range"),
         ("gpt2", (0, 2, None), "head 2 in .* is out of range"),

@@ -13,7 +13,8 @@ One object, strict JSON (no NaN), the same bytes for the same command. ``HeadRep
 ``heads``            every head of the model once per kind: ``kind``, ``layer``, ``head``, ``score``,
                      ``interval`` [low, high] of 95 %, ``null`` (what confounds give), ``bar`` (to be above),
                      ``p_value`` (of score > bar, corrected over all heads), ``pattern`` (yes, borderline, no),
-                     ``by_third`` (the score in each third of the tokens), ``confounds`` (the other kinds' scores),
+                     ``by_third`` (the score in each third of the tokens), ``bar_of_thirds`` (what these must reach;
+                     null: ``bar``), ``confounds`` (the other kinds' scores),
                      ``details`` (description), ``effect`` and ``effect_interval`` (in the unit of ``causal``, or null
                      where not measured), ``confirmed`` (alone, jointly, no, no fair comparison, not measured)
 ``causal``           per kind with heads found: ``heads`` (names), ``description``, ``effect``, ``interval``, ``unit``,

@@ -15,17 +15,17 @@ from analyses.command import Device, Dtype, Model, Out, Precision, Report, Seed,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interp.results import HeadKind, HeadReport
+    from interp.results import HeadReport
 
 STAGES = ("loading", "finding", "figures")
 
 
-def head_analysis(name: str, kinds: Sequence[HeadKind], about: str) -> typer.Typer:
+def head_analysis(name: str, kinds: Sequence[str] | None, about: str) -> typer.Typer:
     """Return the command line of one analysis.
 
     Args:
         name: of the script, the record and the default folder.
-        kinds: of heads to look for.
+        kinds: of heads to look for, all of them by default.
         about: what ``--help`` says.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -50,7 +50,7 @@ def head_analysis(name: str, kinds: Sequence[HeadKind], about: str) -> typer.Typ
 
 def analyse(
     name: str,
-    kinds: Sequence[HeadKind],
+    kinds: Sequence[str] | None,
     source: str,
     seed: int,
     out: Path,
@@ -69,7 +69,7 @@ def analyse(
     from analyses.head_table import show
     from analyses.staging import staged
     from analyses.terminal import show_files
-    from interp.heads import find_heads
+    from interp.detectors import KINDS, find_heads
     from interp.report import write_report
     from models.loading import load_model
 
@@ -79,7 +79,7 @@ def analyse(
             progress(f"loading {source}", 0)
             model = load_model(source, dtype=dtype, device=device)
             marks.append(perf_counter())
-            report = find_heads(model, kinds, name=source, seed=seed, progress=progress)
+            report = find_heads(model, kinds or KINDS, name=source, seed=seed, progress=progress)
             marks.append(perf_counter())
             progress("drawing", 0)
             figures = _figures(report)

@@ -13,15 +13,9 @@ from rich.text import Text
 
 from analyses.table import Table
 from analyses.terminal import model_line, say, visible
+from interp.detectors.kinds import DETECTORS
 from interp.results import CausalEvidence, HeadEvidence, HeadReport
 
-LOOKS = {
-    "previous_token": "look one token back",
-    "sink": "rest on the first token while nothing matches",
-    "induction": "look at what followed this token last time",
-    "duplicate_token": "look at earlier copies of the same token",
-}
-SHORT = {"previous_token": "previous", "duplicate_token": "duplicate"}
 COLUMNS = (
     "pattern: is the score above its bar (the kind's least score, and twice what confounds give), p corrected over all "
     "heads; effect: of this head alone, with its 95 % interval, in the unit of the causal line; confirmed: alone, "
@@ -76,7 +70,7 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
     console.print()
     heading = f"{label} heads: {len(found)} of {len(ranked)}" + (f", {confirmed} confirmed" if found else "")
     console.print(Text(heading, style="bold green" if confirmed else "bold yellow"))
-    say(console, "", LOOKS[kind], "dim")
+    say(console, "", DETECTORS[kind].looks, "dim")
     causal = next((evidence for evidence in report.causal if evidence.kind == kind), None)
     rest = [evidence for evidence in ranked if not evidence.found]
     listed = [*found, *rest][:top]
@@ -88,16 +82,25 @@ def _show_kind(console: Console, report: HeadReport, kind: str, top: int) -> Non
         say(console, "in part", ", ".join(f"{evidence.name} ({_thirds(evidence)})" for evidence in in_part), "yellow")
     if not found:
         say(console, "none", _why_none(report, kind), "yellow")
-    if kind == "sink":
+    if kind == "sink" and report.sink_share:
         say(console, "share", _sink_share(report), "cyan")
     if causal is not None:
         say(console, "causal", _causal_sentence(causal), "cyan")
 
 
 def _head_table(rows: Sequence[HeadEvidence], kind: str, ascii_only: bool) -> Table:
-    score = "share" if kind == "sink" else "score"
+    score = DETECTORS[kind].score_name
     table = Table(
-        "pattern", "head", score, "95 %", "bar>", "p (> bar)>", "effect, 95 %", "confirmed", "also", spare=SPARE
+        "pattern",
+        "head",
+        score,
+        "95 %",
+        "bar>",
+        "p (> bar)>",
+        "effect, 95 %",
+        "confirmed",
+        "also",
+        spare=SPARE,
     )
     for evidence in rows:
         table.add_row(
@@ -123,10 +126,10 @@ def _effect(evidence: HeadEvidence) -> str:
 
 
 def _also(evidence: HeadEvidence) -> str:
-    if evidence.kind == "sink":
-        return f"alpha {_number(evidence.details['alpha_1'])}, value {_number(evidence.details['value_norm_ratio'])}"
+    if asides := DETECTORS[evidence.kind].asides:
+        return ", ".join(f"{label} {_number(evidence.details[name])}" for name, label in asides.items())
     other, score = max(evidence.confounds.items(), key=lambda item: item[1], default=("", 0.0))
-    return f"{SHORT.get(other, other)} {_number(score)}" if score >= WORTH_A_MENTION else ""
+    return f"{DETECTORS[other].short} {_number(score)}" if score >= WORTH_A_MENTION else ""
 
 
 def _thirds(evidence: HeadEvidence) -> str:
@@ -171,7 +174,7 @@ def _show_published(console: Console, published: Mapping[str, Any]) -> None:
     for head in published["heads"]:
         table.add_row(
             head["pattern"],
-            SHORT.get(head["kind"], head["kind"]),
+            DETECTORS[head["kind"]].short,
             f"L{head['layer']}H{head['head']}",
             "" if head["published_score"] is None else _number(head["published_score"]),
             _number(head["score"]),

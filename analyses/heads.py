@@ -1,4 +1,4 @@
-"""All kinds of head in one pass: previous-token, sink, induction and duplicate-token.
+"""All kinds of head in one pass: previous-token, sink, induction, duplicate- and current-token.
 
 python analyses/heads.py --model toy
 """
@@ -11,8 +11,8 @@ if __name__ == "__main__":
 from analyses.command import run
 from analyses.head_report import head_analysis
 
-ABOUT = "All kinds of head in one pass: previous-token, sink, induction and duplicate-token."
-app = head_analysis("heads", ("previous_token", "sink", "induction", "duplicate_token"), ABOUT)
+ABOUT = "All kinds of head in one pass: previous-token, sink, induction, duplicate- and current-token."
+app = head_analysis("heads", None, ABOUT)
 
 if __name__ == "__main__":
     raise SystemExit(run(app))

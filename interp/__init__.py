@@ -1,7 +1,7 @@
 """The tools that take the models apart."""
 
 from interp import ours  # noqa: F401  first: says what is in the way where ``models`` is not ours
-from interp.heads.find import find_heads
+from interp.detectors.find import find_heads
 from interp.interventions import (
     AblationResult,
     AttributionComparison,

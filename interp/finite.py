@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from models.errors import NonFiniteError
+from models.parts.mlp import MLP
 from models.protocol import HookedModel
 
 
@@ -62,9 +63,14 @@ def _hiding_weights(model: HookedModel) -> list[Tensor]:
         return list(model.parameters())
     vectors = [weight for weight in model.parameters() if weight.ndim < 2]
     matrices = [linear.weight for block in blocks for linear in (block.attn.q, block.attn.k)]
-    mlps = [block.mlp for block in blocks if block.mlp is not None and getattr(block.mlp, "act", relu) is relu]
+    mlps = [block.mlp for block in blocks if block.mlp is not None and _may_hide(block.mlp)]
     matrices += [weight for mlp in mlps for weight in mlp.parameters()]
     return vectors + matrices
+
+
+def _may_hide(mlp: nn.Module) -> bool:
+    """Return whether an activation function may turn -inf into a number: a ReLU does, and who knows of other parts."""
+    return not isinstance(mlp, MLP) or mlp.act is relu
 
 
 @torch.no_grad()

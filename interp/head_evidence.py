@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from interp.sites import Head
 
-HeadKind = Literal["previous_token", "sink", "induction", "duplicate_token"]
-KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
-SINK_EPSILON = 0.3  # of attention, see ``interp.heads.sink``
 Outcome = Literal["yes", "borderline", "no"]
 Confirmed = Literal["alone", "jointly", "no", "no fair comparison", "not measured"]
 
@@ -20,23 +17,24 @@ class HeadEvidence:
     """What speaks for one head being of one kind, in two steps: what it looks at, and what goes without it.
 
     Attributes:
-        kind: the kind of head.
+        kind: the kind of head, see ``interp.detectors.kinds``.
         layer, head: which head.
-        score: its definition is in ``interp.heads.<kind>``; a share in [0, 1].
+        score: its definition is in ``interp.detectors.<kind>``; a share in [0, 1].
         interval: 95 % interval of the score over sequences.
-        null: what confounds would give, see ``interp.heads.<kind>``.
+        null: what confounds would give, see ``interp.detectors.<kind>``.
         bar: what the score must exceed: the least score, or twice the null where that is more.
         p_value: of "score > bar", one-sided, corrected over all heads of the model.
-        pattern: the first step: is the score above its bar, see ``interp.heads.statistics``.
+        pattern: the first step: is the score above its bar, see ``interp.detectors.statistics``.
         by_third: the score of the queries in each third of the tokens; None where there are none.
         confounds: the same head's scores of the other kinds.
         details: description by name, which decides nothing.
         effect: the head's own causal effect, in the unit of the kind's ``CausalEvidence``; None where not measured.
         effect_interval: its 95 % interval over sequences.
-        confirmed: the second step, see ``interp.heads.confirm``; only heads with the pattern are measured.
+        confirmed: the second step, see ``interp.detectors.confirm``; only heads with the pattern are measured.
+        bar_of_thirds: what the score of a third must reach; None where it is ``bar``.
     """
 
-    kind: HeadKind
+    kind: str
     layer: int
     head: int
     score: float
@@ -51,6 +49,7 @@ class HeadEvidence:
     effect: float | None = None
     effect_interval: tuple[float, float] | None = None
     confirmed: Confirmed = "not measured"
+    bar_of_thirds: float | None = None
 
     @property
     def name(self) -> Head:
@@ -64,11 +63,8 @@ class HeadEvidence:
 
     @property
     def in_part(self) -> bool:
-        """Whether what is looked at is looked at in some thirds of the tokens alone: there it is over the bar.
-
-        Of a sink, whose thirds are of its attention, the bar is Gu's epsilon.
-        """
-        bar = SINK_EPSILON if self.kind == "sink" else self.bar
+        """Whether what is looked at is looked at in some thirds of the tokens alone: there it is over the bar."""
+        bar = self.bar if self.bar_of_thirds is None else self.bar_of_thirds
         over = [third >= bar for third in self.by_third if third is not None]
         return any(over) and not all(over)
 
@@ -105,11 +101,11 @@ class CausalEvidence:
         comparison: what the fair sets are, or why there are none.
         p_value: share of null effects that reach the effect, (1 + count) / (1 + n), which is 1 where there are none.
         least_p: 1 / (1 + n): what this number of sets allows.
-        confirmed: see ``interp.heads.confirm``.
+        confirmed: see ``interp.detectors.confirm``.
         details: further measurements by name.
     """
 
-    kind: HeadKind
+    kind: str
     heads: tuple[Head, ...]
     description: str
     effect: float

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from interp.files import written_whole
-from interp.head_evidence import CausalEvidence, HeadEvidence, HeadKind
+from interp.head_evidence import CausalEvidence, HeadEvidence
 from models.errors import InputError
 from models.protocol import HookedModel
 
@@ -143,7 +143,7 @@ class HeadReport(Result):
     schema_version: ClassVar[int] = 2
 
     model: str
-    kinds: tuple[HeadKind, ...]
+    kinds: tuple[str, ...]
     seed: int
     evidence: tuple[HeadEvidence, ...]
     causal: tuple[CausalEvidence, ...]

@@ -23,7 +23,7 @@ LAYERS = {
     "interp.weights": 7,
     "interp.readout": 7,
     "interp.interventions": 7,
-    "interp.heads": 7,
+    "interp.detectors": 7,
     "interp.plots": 8,
     "interp.report": 9,
     "analyses": 10,

@@ -27,11 +27,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.decoders import check_parts
-from interp.heads import duplicate_token
-from interp.heads.find import find_heads
-from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
+from interp.detectors import duplicate_token
+from interp.detectors.find import find_heads
+from interp.detectors.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
 from interp.prompts import repeated_tokens
-from interp.results import HeadKind, HeadReport
+from interp.results import HeadReport
 from interp.sites import Head
 from interp.weights.circuit_result import HeadWeights, InductionCircuit, Link
 from interp.weights.composition import CompositionScores, composition_scores, dimension_null
@@ -41,7 +41,7 @@ from interp.weights.positional import positional_qk
 from models.parts.norm import NoNorm
 from models.protocol import ResumableModel
 
-KINDS: tuple[HeadKind, ...] = ("previous_token", "induction")
+KINDS = ("previous_token", "induction")
 LEAST_SHARE = 0.1
 N_SEQUENCES = 12
 N_WHOLE = 2  # sequences on which heads are ablated for everything

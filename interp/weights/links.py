@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.decoders import check_parts
-from interp.heads import induction
+from interp.detectors import induction
 from interp.precision import at_least_float32
 from interp.readout.writes import NormStep, Write, steps
 from interp.sites import Head
@@ -161,8 +161,8 @@ class _Run:
         return _Run(model, tokens, route, layers, cache, model.step(tokens, None))
 
     def cached(self, layer: int, route: Route) -> Float[Tensor, "sequence pos head d_head"]:
-        """Return a layer's queries or keys as they meet."""
-        return self._meeting(layer, route, self.cache[f"blocks.{layer}.attn.hook_{route.lower()}"])
+        """Return a layer's queries or keys, as projected."""
+        return self.cache[f"blocks.{layer}.attn.hook_{route.lower()}"]
 
     def _meeting(self, layer: int, route: Route, own: Tensor) -> Float[Tensor, "sequence pos head d_head"]:
         attn = self.model.blocks[layer].attn
@@ -173,14 +173,30 @@ class _Run:
         block, stream = self.model.blocks[layer], self.cache[f"blocks.{layer}.hook_resid_pre"]
         linear = block.attn.k if self.route == "K" else block.attn.q
         read = block.attention.read((stream - write).to(stream.dtype))
-        return self._meeting(layer, self.route, block.attn.project(linear, read))
+        return block.attn.project(linear, read)
 
     def scores(
-        self, heads: Sequence[Head], changed: Float[Tensor, "sequence pos head d_head"]
+        self, heads: Sequence[Head], projected: Float[Tensor, "sequence pos head d_head"]
     ) -> dict[Head, PerSequence]:
-        """Return the induction scores of some heads of one layer, with the route's side as given."""
+        """Return the induction scores of some heads of one layer, each with its own projection of the route's side."""
+        layer = heads[0].layer
+        if self.model.blocks[layer].attn.heads_apart:
+            return self._scores(heads, self._meeting(layer, self.route, projected))
+        found: dict[Head, PerSequence] = {}
+        for head in heads:
+            own = head.head if self.route == "Q" else head.head // self.model.cfg.group_size
+            alone = self.cached(layer, self.route).clone()
+            alone[:, :, own] = projected[:, :, own]
+            found |= self._scores([head], self._meeting(layer, self.route, alone))
+        return found
+
+    def _scores(self, heads: Sequence[Head], changed: Tensor) -> dict[Head, PerSequence]:
+        """Return the induction scores of heads whose queries or keys meet the others as given."""
         layer, group = heads[0].layer, self.model.cfg.group_size
-        q, k = (changed if side == self.route else self.cached(layer, side) for side in ("Q", "K"))
+        sides: tuple[Route, Route] = ("Q", "K")
+        q, k = (
+            changed if side == self.route else self._meeting(layer, side, self.cached(layer, side)) for side in sides
+        )
         q = q[:, :, [head.head for head in heads]]
         k = k[:, :, [head.head // group for head in heads]]
         attn = self.model.blocks[layer].attn

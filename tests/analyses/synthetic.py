@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp.head_evidence import KINDS, CausalEvidence, HeadEvidence
+from interp.detectors.kinds import KINDS
+from interp.head_evidence import CausalEvidence, HeadEvidence
 from interp.results import HeadReport
 from interp.sites import Head
 

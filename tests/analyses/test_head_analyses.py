@@ -24,7 +24,7 @@ KINDS = {
     "induction": ["induction", "previous_token", "sink"],
     "previous_token": ["previous_token"],
     "sinks": ["sink"],
-    "heads": ["previous_token", "sink", "induction", "duplicate_token"],
+    "heads": ["previous_token", "sink", "induction", "duplicate_token", "current_token"],
 }
 
 
@@ -93,7 +93,7 @@ def test_the_recorded_command_gives_the_record_again(untrained, tmp_path):
 
 def test_found_heads_reach_the_record_the_figures_and_the_terminal(untrained, tmp_path, capsys, monkeypatch):
     found = synthetic_report(positions="learned", n_kv_heads=4)
-    monkeypatch.setattr("interp.heads.find_heads", lambda *args, **kwargs: found)
+    monkeypatch.setattr("interp.detectors.find_heads", lambda *args, **kwargs: found)
     assert analyse("heads", "--model", untrained, "--out", tmp_path) == 0
     heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
     assert [head["pattern"] for head in heads].count("yes") == 6

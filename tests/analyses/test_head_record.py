@@ -68,7 +68,7 @@ def test_the_schema(report):
     assert values["schema_version"] == 2
     for head in values["heads"]:
         assert {key: type(head[key]) for key in HEAD_KEYS} == HEAD_KEYS
-        assert set(head) - set(HEAD_KEYS) == {"effect", "effect_interval"}
+        assert set(head) - set(HEAD_KEYS) == {"effect", "effect_interval", "bar_of_thirds"}
         low, high = head["interval"]
         assert low <= head["score"] <= high
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from interp import Head, HeadReport, find_heads
+from interp.detectors.kinds import KINDS
 from models.errors import InputError
-from tests.interp.heads.built import built_model
+from tests.interp.detectors.built import built_model
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_the_record_lists_every_head_with_its_evidence(report: HeadReport, tmp_p
     assert record["schema_version"] == 2
     assert record["config"]["n_layers"] == 2
     assert {"python", "torch", "residscope"} <= set(record["versions"])
-    assert len(record["heads"]) == 4 * 2 * 8
+    assert len(record["heads"]) == len(KINDS) * 2 * 8
     expected = {"kind", "layer", "head", "score", "interval", "bar", "p_value", "pattern", "effect", "confirmed"}
     assert expected <= set(record["heads"][0])
 
@@ -75,7 +76,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_frame_has_one_row_per_kind_and_head(report: HeadReport) -> None:
     frame = report.to_frame()
-    assert len(frame) == 4 * 2 * 8
+    assert len(frame) == len(KINDS) * 2 * 8
     best = frame[(frame["pattern"] == "yes") & (frame["kind"] == "induction")].iloc[0]
     assert (best["name"], best["layer"], best["head"]) == ("L1H0", 1, 0)
     assert best["low"] <= best["score"] <= best["high"]

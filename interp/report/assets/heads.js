@@ -34,7 +34,7 @@ views.heads = async (mount, data) => {
       { name: "head", title: "head", cell: (one) => h("b", {}, name(one)), key: (one) => one.layer * 1e4 + one.head },
       { name: "pattern", title: "pattern", cell: (one) => one.pattern, key: (one) => ["no", "borderline", "yes"].indexOf(one.pattern), note: "is the score above its bar" },
       { name: "confirmed", title: "confirmed", cell: (one) => (one.confirmed === "not measured" ? "–" : one.confirmed), key: (one) => (isConfirmed(one) ? 1 : 0), note: "by taking heads out: alone, or jointly with others of the kind" },
-      { name: "score", title: kind === "sink" ? "share" : "score", numeric: true, cell: (one) => h("span", { class: "withbar" }, bar(one.score), probability(one.score)), key: (one) => one.score },
+      { name: "score", title: result.settings.score_names?.[kind] ?? "score", numeric: true, cell: (one) => h("span", { class: "withbar" }, bar(one.score), probability(one.score)), key: (one) => one.score },
       { name: "interval", title: "95 %", numeric: true, cell: (one) => `${probability(one.interval[0])} – ${probability(one.interval[1])}`, key: (one) => one.interval[0], note: "bootstrap interval over sequences" },
       { name: "bar", title: "bar", numeric: true, cell: (one) => probability(one.bar), key: (one) => one.bar, note: "the kind's least score, or twice what confounds give" },
       { name: "p", title: "p (> bar)", numeric: true, cell: (one) => probability(one.p_value), key: (one) => one.p_value, note: "of score > bar, one-sided, corrected over all heads" },
@@ -43,7 +43,7 @@ views.heads = async (mount, data) => {
     panel.replaceChildren(
       h("p", { class: "takeover" }, h("b", {}, found.length ? `${found.length} ${words(kind)} head${found.length > 1 ? "s" : ""}` : `No ${words(kind)} head`), ` among ${rows.length}${found.length ? `, ${found.filter(isConfirmed).length} confirmed` : ""}.`, found.length ? ` Best: ${found.slice(0, 6).map((one) => `${name(one)} ${probability(one.score, 2)}`).join(", ")}.` : ""),
       causal ? evidence(causal) : "",
-      kind === "sink" ? h("p", { class: "evidence" }, `Share of all heads that are sinks, mean over sequences: ${Object.entries(result.sink_share).map(([on, share]) => `${probability(share, 2)} on ${on === "random" ? "random tokens" : on}`).join(", ")}.`) : "",
+      kind === "sink" && Object.keys(result.sink_share).length ? h("p", { class: "evidence" }, `Share of all heads that are sinks, mean over sequences: ${Object.entries(result.sink_share).map(([on, share]) => `${probability(share, 2)} on ${on === "random" ? "random tokens" : on}`).join(", ")}.`) : "",
       h("div", { class: "verdicts" }, h("div", {}, h("h3", {}, "All heads"), grid.element, legend("amount", "0", "1", "score; heads with the pattern are framed, a dot marks those whose pattern is stored")), h("div", {}, h("h3", {}, "Evidence"), table)));
     const best = rows.find((one) => result.patterns[name(one)]);
     if (best) look(name(best));

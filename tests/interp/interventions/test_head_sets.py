@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from interp.heads import induction
+from interp.detectors import induction
 from interp.interventions import head_sets
 from interp.interventions.head_sets import TakenOut
 from interp.sites import Head

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interp.heads import find_heads
+from interp.detectors import find_heads
 from interp.sites import Head
 from interp.weights import induction_circuit
 from interp.weights.circuit_result import InductionCircuit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp.heads import induction
+from interp.detectors import induction
 from interp.prompts import repeated_tokens
 from interp.sites import Head
 from interp.weights.links import link_effects, whole_effects

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from interp.heads import previous_token
+from interp.detectors import previous_token
 from interp.weights import positional_qk
 from models import DecoderConfig, HookedDecoder
 from models.errors import InputError

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp.heads.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
+from interp.detectors.statistics import bootstrap_interval, fewest_sequences, holm, sign_test
 
 
 @given(n=st.integers(1, 30), seed=st.integers(0, 1000))

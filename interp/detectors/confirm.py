@@ -4,8 +4,8 @@ The heads of a kind that have the pattern are taken out together, for heads of o
 single effects do not add up. The set is *confirmed* where
 
 * the 95 % interval of its effect over sequences lies above 0, and so does that of what there is to lose, and
-* its effect is beyond that of every fair set (``interp.heads.fair_sets``); the share of fair sets that reach it is p,
-  beside the least p that their number allows.
+* its effect is beyond that of every fair set (``interp.detectors.fair_sets``); the share of fair sets that reach it is
+  p, beside the least p that their number allows.
 
 Where no fair set exists there is no fair comparison, and nothing is confirmed. Of a set that is confirmed, a head is
 confirmed
@@ -24,24 +24,21 @@ from typing import Literal
 
 import numpy as np
 
-from interp.head_evidence import CausalEvidence, Confirmed, HeadEvidence, HeadKind
-from interp.heads import previous_token
-from interp.heads.experiments import Experiment, InductionScore, LossWithoutRest, Outcome, RepeatLoss
-from interp.heads.fair_sets import FairSets, fair_sets
-from interp.heads.scores import Measured
-from interp.heads.statistics import bootstrap_interval
-from interp.prompts.corpus import text_sequences
-from interp.prompts.random_tokens import RepeatedTokens, mixed_repeats
+from interp.detectors.detector import Setting
+from interp.detectors.experiments import N_SEQUENCES, Experiment, Outcome
+from interp.detectors.fair_sets import FairSets, fair_sets
+from interp.detectors.kinds import DETECTORS
+from interp.detectors.measure import Measured
+from interp.detectors.statistics import bootstrap_interval
+from interp.head_evidence import CausalEvidence, Confirmed, HeadEvidence
+from interp.prompts.random_tokens import mixed_repeats
 from interp.sites import Head
-from models.errors import InputError
 from models.protocol import HookedModel
 
-N_SEQUENCES = 8
 LONGEST = 16
-TEXT_TOKENS = 48
 N_SINGLE = 8
 
-Found = Mapping[HeadKind, Sequence[Head]]
+Found = Mapping[str, Sequence[Head]]
 Interval = tuple[float, float]
 
 
@@ -57,8 +54,8 @@ class Confirmations:
     """
 
     evidence: list[CausalEvidence] = field(default_factory=list)
-    effects: dict[HeadKind, dict[Head, tuple[float, Interval]]] = field(default_factory=dict)
-    words: dict[HeadKind, dict[Head, Confirmed]] = field(default_factory=dict)
+    effects: dict[str, dict[Head, tuple[float, Interval]]] = field(default_factory=dict)
+    words: dict[str, dict[Head, Confirmed]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def of(self, one: HeadEvidence) -> HeadEvidence:
@@ -75,7 +72,7 @@ def confirm(
     model: HookedModel,
     measured: Measured,
     found: Found,
-    kinds: Sequence[HeadKind],
+    kinds: Sequence[str],
     seed: int,
     ticker: Callable[[str], Callable[[int, int], None]],
 ) -> Confirmations:
@@ -93,26 +90,17 @@ def confirm(
     if not any(found[kind] for kind in kinds):
         return result
     prompts = mixed_repeats(model, N_SEQUENCES, LONGEST, at_end=True, seed=seed + 1)
+    setting = Setting(model, prompts, measured.mean_z, found)
     for kind in kinds:
         heads = found[kind]
         if not heads:
             continue
         singly = heads[:N_SINGLE]
-        experiment: Experiment
-        if kind == "previous_token":
-            readers = previous_token.receivers(heads, found["induction"])
-            if not readers:
-                result.warnings.append(
-                    "previous-token heads, and no induction head in a later layer that could read them: their effect "
-                    "is not measured"
-                )
-                continue
-            experiment = InductionScore(model, prompts, measured.mean_z, readers)
-            singly = [head for head in singly if any(reader.layer > head.layer for reader in readers)]
-        elif kind == "sink":
-            experiment = _without_rest(model, prompts)
-        else:
-            experiment = RepeatLoss(model, prompts, measured.mean_z)
+        experiment = DETECTORS[kind].experiment(setting)
+        if isinstance(experiment, str):
+            result.warnings.append(experiment)
+            continue
+        singly = [head for head in singly if experiment.takes(head)]
         fair = fair_sets(heads, model.cfg.n_heads, seed)
         outcome = experiment.run([heads, *fair.sets, *([head] for head in singly)], ticker(_stage(kind)))
         evidence, effects = _judged(kind, heads, singly, fair, experiment, outcome, seed)
@@ -143,20 +131,12 @@ def _words(
     return words | dict.fromkeys(others, together)
 
 
-def _stage(kind: HeadKind) -> str:
+def _stage(kind: str) -> str:
     return f"{kind.replace('_', ' ')}: without the heads"
 
 
-def _without_rest(model: HookedModel, prompts: RepeatedTokens) -> LossWithoutRest:
-    try:
-        text = text_sequences(model, N_SEQUENCES, TEXT_TOKENS)
-    except InputError:
-        return LossWithoutRest(model, prompts.repeated, "repeated random tokens (the model reads no text)")
-    return LossWithoutRest(model, text, "text")
-
-
 def _judged(
-    kind: HeadKind,
+    kind: str,
     heads: Sequence[Head],
     singly: Sequence[Head],
     fair: FairSets,
@@ -194,7 +174,7 @@ def _judged(
     return evidence, singles
 
 
-def _all_of(kind: HeadKind, n: int) -> str:
+def _all_of(kind: str, n: int) -> str:
     name = kind.replace("_", "-")
     return f"the one {name} head found is" if n == 1 else f"all {n} {name} heads found are"
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.heads import duplicate_token, induction, previous_token, sink
+from interp.detectors import duplicate_token, induction, previous_token, sink
 from models.errors import InputError
 from tests.oracles import heads as oracle
 

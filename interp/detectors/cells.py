@@ -59,6 +59,17 @@ class Rows:
         return einsum(attention, counted.to(attention.dtype), "batch head q, batch q -> batch head")
 
 
+def stripe(pattern: Float[Tensor, "batch head query_pos key_pos"], offset: int, n_prepended: int) -> Rows:
+    """Return A[i, i - offset] of the queries i > n_prepended; a prepended key counts as no attention."""
+    batch, n_heads, n, _ = pattern.shape
+    attention = pattern.new_zeros(batch, n_heads, n)
+    by_query = pattern.diagonal(-offset, dim1=-2, dim2=-1)
+    first = max(n_prepended + 1, n_prepended + offset)
+    attention[..., first:] = by_query[..., first - offset :]
+    counted = torch.arange(n, device=pattern.device) > n_prepended
+    return Rows(attention, counted.expand(batch, -1))
+
+
 def rows_on(
     pattern: Float[Tensor, "batch head query_pos key_pos"], cells: Bool[Tensor, "batch query_pos key_pos"]
 ) -> Rows:

@@ -12,14 +12,14 @@ from scipy import stats
 from torch import Tensor
 
 from interp import Head, HeadReport, find_heads
-from interp.head_evidence import KINDS
-from interp.heads.fair_sets import FEWEST, MOST_ENUMERATED, N_DRAWN, fair_sets
-from interp.heads.statistics import bars, outcomes, share_interval, sign_test
+from interp.detectors.fair_sets import FEWEST, MOST_ENUMERATED, N_DRAWN, fair_sets
+from interp.detectors.kinds import KINDS
+from interp.detectors.statistics import bars, outcomes, share_interval, sign_test
 from models import DecoderConfig, HookedDecoder
 from models.hooks.point import HookPoint
 from models.loading import load_model
 from models.text import SymbolTokenizer
-from tests.interp.heads.built import POSITION, SHARP, built_model
+from tests.interp.detectors.built import POSITION, SHARP, built_model
 
 Pattern = Callable[[Tensor], Tensor]  # tokens [pos] -> [query_pos, key_pos]
 
@@ -62,12 +62,15 @@ GENUINE: dict[str, Pattern] = {
     "sink": on(lambda ids, query: [0]),
     "induction": on(lambda ids, query: [key + 1 for key in seen(ids, query)]),
     "duplicate_token": on(seen),
+    "current_token": window(1.0),
 }
 IMPOSTORS: dict[str, Pattern] = {
     "a window of three, .36 .34 .30": window(0.36, 0.34, 0.30),
     "a window of three, .30 .40 .30": window(0.30, 0.40, 0.30),
     "an even window of four": window(*[0.25] * 4),
-    "the current token": window(1.0),
+    "the current token where it is new, else two back": on(
+        lambda ids, query: [query - 2] if seen(ids, query) else [query]
+    ),
     "two back": window(0.0, 0.0, 1.0),
     "seven back": window(*[0.0] * 7, 1.0),
     "the longest block back, and one": window(*[0.0] * (LONGEST - 1), 1.0),

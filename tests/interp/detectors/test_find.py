@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from interp import Head, HeadReport, find_heads
-from interp.head_evidence import KINDS
+from interp.detectors.kinds import KINDS
 from interp.prompts import mixed_repeats
 from models import DecoderConfig, EncoderDecoderConfig, HookedDecoder
 from models.encoder_decoder import HookedEncoderDecoder
 from models.errors import InputError, NonFiniteError
 from models.text import SymbolTokenizer
-from tests.interp.heads.built import CONFIG, built_model
+from tests.interp.detectors.built import CONFIG, built_model
 from tests.oracles import heads as oracle
 
 BUILT_HEADS = {
@@ -76,8 +76,12 @@ def test_only_what_works_in_a_circuit_is_confirmed(report: HeadReport) -> None:
     """The sink writes nothing, and nothing reads the duplicate-token head."""
     confirmed = {kind: [one.confirmed for one in report.found(kind)] for kind in KINDS}
     assert confirmed == {
-        "previous_token": ["alone"], "induction": ["alone"], "sink": ["no"], "duplicate_token": ["no"]
-    }  # fmt: skip
+        "previous_token": ["alone"],
+        "induction": ["alone"],
+        "sink": ["no"],
+        "duplicate_token": ["no"],
+        "current_token": [],
+    }
     for causal in report.causal:
         assert len(causal.null_effects) == 7  # the other heads of the layer
         assert causal.least_p == pytest.approx(1 / 8)

@@ -21,7 +21,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.heads.cells import Rows, beside, rows_on, same_token
+from interp.detectors.cells import Rows, beside, rows_on, same_token
+from interp.detectors.detector import Detector, Pattern, Reading, Setting
+from interp.detectors.experiments import Experiment, RepeatLoss
+from interp.prompts import RepeatedTokens
 
 LEAST_SCORE = 0.3
 
@@ -56,3 +59,21 @@ def neighbours(
     n_queries = cells(tokens).any(-1).sum(-1)[:, None]
     either = [rows_on(pattern, beside(seen, offset)).attention.sum(-1) / n_queries for offset in (0, 2)]
     return torch.maximum(*either)
+
+
+class Induction(Detector):
+    """See the top of this file."""
+
+    name = "induction"
+    looks = "look at what followed this token last time"
+    short = "induction"
+    least_score = LEAST_SCORE
+
+    def on_repeated(self, pattern: Pattern, prompts: RepeatedTokens) -> Reading:
+        return Reading(rows(pattern, prompts.repeated), null=neighbours(pattern, prompts.repeated))
+
+    def on_control(self, pattern: Pattern, prompts: RepeatedTokens) -> Reading:
+        return Reading(null=score(pattern, prompts.repeated))
+
+    def experiment(self, setting: Setting) -> Experiment | str:
+        return RepeatLoss(setting)

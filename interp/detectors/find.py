@@ -1,4 +1,4 @@
-"""find_heads: which heads of a model are previous-token, sink, induction and duplicate-token heads, with evidence."""
+"""find_heads: which heads of a model are of which kind, with evidence."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from interp.head_evidence import KINDS, HeadEvidence, HeadKind
-from interp.heads import duplicate_token, induction, previous_token, sink
-from interp.heads.confirm import Confirmations, confirm
-from interp.heads.scores import BATCH, Measured, measure, n_layers, shown_patterns, sink_alpha
-from interp.heads.statistics import (
-    bars,
-    bootstrap_interval,
-    fewest_sequences,
-    holm,
-    outcomes,
-    share_interval,
-    sign_test,
-)
-from interp.heads.token_loss import aligned
+from interp.detectors import sink
+from interp.detectors.confirm import Confirmations, confirm
+from interp.detectors.detector import Detector
+from interp.detectors.kinds import DETECTORS, KINDS
+from interp.detectors.measure import BATCH, Measured, measure, n_layers, shown_patterns
+from interp.detectors.statistics import fewest_sequences, holm, outcomes, sign_test
+from interp.detectors.token_loss import aligned
+from interp.head_evidence import HeadEvidence
 from interp.interventions.head_sets import TakenOut
-from interp.prompts.corpus import text_sequences
 from interp.prompts.random_tokens import RepeatedTokens, mixed_repeats, repeated_tokens
 from interp.results import HeadReport, described
 from interp.sites import Head
@@ -33,21 +26,13 @@ from models.protocol import HookedModel
 N_SEQUENCES = 16
 N_SHOWN = 3  # patterns kept per kind
 
-_LEAST: dict[HeadKind, float] = {
-    "previous_token": previous_token.LEAST_SCORE,
-    "sink": sink.LEAST_SHARE,
-    "induction": induction.LEAST_SCORE,
-    "duplicate_token": duplicate_token.LEAST_SCORE,
-}
-THRESHOLDS: dict[HeadKind, str] = {
-    kind: f"score > {least}, and twice what its confounds give" for kind, least in _LEAST.items() if kind != "sink"
-} | {"sink": f"alpha_1 > {sink.EPSILON} on more than {sink.LEAST_SHARE:.0%} of sequences"}
+THRESHOLDS = {kind: one.threshold for kind, one in DETECTORS.items()}
 
 
 @torch.inference_mode()
 def find_heads(
     model: HookedModel,
-    kinds: Sequence[HeadKind] = KINDS,
+    kinds: Sequence[str] = KINDS,
     *,
     name: str | None = None,
     seed: int = 0,
@@ -60,12 +45,12 @@ def find_heads(
     """Score every head for every kind on repeated random tokens; take out what is found.
 
     A verdict has two steps. *Pattern*: the score lies above its bar, the kind's least score and twice what confounds
-    would give (``THRESHOLDS``, ``interp.heads.statistics``; definitions: ``interp.heads.<kind>``). *Confirmed*: taking
-    the heads out does what the kind predicts, beyond fair sets of other heads (``interp.heads.confirm``).
+    would give (``THRESHOLDS``, ``interp.detectors.statistics``; definitions: ``interp.detectors.<kind>``). *Confirmed*:
+    taking the heads out does what the kind predicts, beyond fair sets of other heads (``interp.detectors.confirm``).
 
     Args:
         model: a decoder.
-        kinds: the kinds to report; all four are measured, as each other's confounds.
+        kinds: the kinds to report, see ``interp.detectors.kinds``; all are measured, as each other's confounds.
         name: what the report calls the model; by default its own name.
         seed: of tokens, bootstrap and random sets.
         n_sequences: by default 16, or as many as significance over all heads takes.
@@ -99,10 +84,11 @@ def find_heads(
         return lambda done, total: None if progress is None else progress(stage, done / total)
 
     n_tokens, scoring, batches = prompts.repeated.shape[1], ticker("scores"), itertools.count(1)
-    measured = measure(model, prompts, lambda: scoring(next(batches), 2 * -(-n_sequences // BATCH)))
-    notes = {"sink": sink.warning(n_tokens), "previous_token": previous_token.forced(model.cfg.narrowest_window)}
-    evidence = {kind: _pattern_step(measured, kind, alpha, seed, notes.get(kind) is not None) for kind in KINDS}
-    ranks = {kind: measured.best_first(kind) for kind in KINDS}
+    n_batches = 2 * -(-n_sequences // BATCH)
+    measured = measure(model, prompts, DETECTORS.values(), lambda: scoring(next(batches), n_batches))
+    notes = {kind: one.undecidable(model.cfg, n_tokens) for kind, one in DETECTORS.items()}
+    evidence = {kind: _pattern_step(measured, one, alpha, seed, notes[kind]) for kind, one in DETECTORS.items()}
+    ranks = {kind: one.rank(measured) for kind, one in DETECTORS.items()}
     found = {
         kind: sorted((one.name for one in evidence[kind] if one.found), key=lambda head: -ranks[kind][head])
         for kind in KINDS
@@ -125,8 +111,9 @@ def find_heads(
             "sink_length": min(sink.WINDOW, n_tokens),
             "alpha": alpha,
             "thresholds": {kind: THRESHOLDS[kind] for kind in kinds},
+            "score_names": {kind: DETECTORS[kind].score_name for kind in kinds},
         },
-        sink_share=_sink_share(model, measured) if "sink" in kinds else {},
+        sink_share=next((DETECTORS[kind].of_model(model, measured) for kind in kinds if kind == "sink"), {}),
         tokens_shown=tokens_shown,
         patterns=_patterns(model, prompts.repeated[0], ranks, kinds, found),
         token_loss=aligned(measured.loss, prompts),
@@ -135,7 +122,7 @@ def find_heads(
     )
 
 
-def _checked_kinds(kinds: Sequence[HeadKind]) -> tuple[HeadKind, ...]:
+def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     if isinstance(kinds, str) or not kinds:
         raise InputError(f"kinds is {kinds!r}; expected a list of {', '.join(KINDS)}")
     for kind in kinds:
@@ -169,21 +156,16 @@ def _checked_sequences(n_sequences: int | None, n_heads: int, alpha: float) -> i
 
 
 def _pattern_step(
-    measured: Measured, kind: HeadKind, alpha: float, seed: int, undecidable: bool
+    measured: Measured, detector: Detector, alpha: float, seed: int, undecidable: str | None
 ) -> tuple[HeadEvidence, ...]:
     """Return every head's evidence of one kind, without effects; where nothing can be decided, no head passes."""
+    kind = detector.name
     scores, nulls = measured.scores[kind], measured.nulls[kind]
-    if kind == "sink":
-        bar = np.full_like(scores, sink.LEAST_SHARE)
-        low, high = share_interval(scores.sum(0), len(scores))
-        over = (low - sink.LEAST_SHARE, high - sink.LEAST_SHARE)
-    else:
-        bar = bars(nulls, _LEAST[kind])
-        low, high = bootstrap_interval(scores, seed)
-        over = bootstrap_interval(scores - bar, seed)
+    bar = detector.bars(nulls)
+    (low, high), over = detector.intervals(scores, bar, seed)
     p_values = holm(sign_test(scores, bar))
     found = outcomes(*over, p_values, alpha)
-    if undecidable:
+    if undecidable is not None:
         found[:] = "no"
     means = {other: measured.mean(other) for other in KINDS}
     return tuple(
@@ -199,7 +181,8 @@ def _pattern_step(
             pattern=found[head],
             by_third=_thirds(measured.thirds[kind][head]),
             confounds={other: float(means[other][head]) for other in KINDS if other != kind},
-            details=_resting(measured, head) if kind == "sink" else {},
+            details=detector.details(measured, head),
+            bar_of_thirds=detector.bar_of_thirds,
         )
         for head in (Head(*index) for index in np.ndindex(means[kind].shape))
     )
@@ -208,25 +191,6 @@ def _pattern_step(
 def _thirds(scores: np.ndarray) -> tuple[float | None, float | None, float | None]:
     first, second, third = (None if np.isnan(score) else float(score) for score in scores)
     return first, second, third
-
-
-def _resting(measured: Measured, head: Head) -> dict[str, float]:
-    return {
-        "alpha_1": float(measured.alpha.mean(0)[head]),
-        "value_norm_ratio": float(measured.value_ratio[head]),
-        "dormant": float(measured.dormant.mean(0)[head]),
-        "active": float(measured.active.mean(0)[head]),
-    }
-
-
-def _sink_share(model: HookedModel, measured: Measured) -> dict[str, float]:
-    """Return the share of heads that are sinks, as Gu et al. publish it, on random tokens and on text."""
-    shares = {"random": float(measured.scores["sink"].mean())}
-    try:
-        text = text_sequences(model, BATCH, sink.WINDOW)
-    except InputError:
-        return shares
-    return shares | {"text": float(sink.rests(sink_alpha(model, text)).mean())}
 
 
 def _loss_without(
@@ -241,9 +205,9 @@ def _loss_without(
 def _patterns(
     model: HookedModel,
     tokens: torch.Tensor,
-    ranks: Mapping[HeadKind, np.ndarray],
-    kinds: Sequence[HeadKind],
-    found: Mapping[HeadKind, Sequence[Head]],
+    ranks: Mapping[str, np.ndarray],
+    kinds: Sequence[str],
+    found: Mapping[str, Sequence[Head]],
 ) -> dict[str, np.ndarray]:
     """Return the patterns of the best heads found of each kind, or of its best head where none was, to five digits."""
     best = {

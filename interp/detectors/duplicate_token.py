@@ -18,7 +18,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.heads.cells import Rows, beside, rows_on, same_token
+from interp.detectors.cells import Rows, beside, rows_on, same_token
+from interp.detectors.detector import Detector, Pattern, Reading, Setting
+from interp.detectors.experiments import Experiment, RepeatLoss
+from interp.prompts import RepeatedTokens
 
 LEAST_SCORE = 0.3
 
@@ -43,3 +46,21 @@ def neighbours(
     n_queries = cells.any(-1).sum(-1)[:, None]
     either = [rows_on(pattern, beside(cells, offset)).attention.sum(-1) / n_queries for offset in (-1, 1)]
     return torch.maximum(*either)
+
+
+class DuplicateToken(Detector):
+    """See the top of this file."""
+
+    name = "duplicate_token"
+    looks = "look at earlier copies of the same token"
+    short = "duplicate"
+    least_score = LEAST_SCORE
+
+    def on_repeated(self, pattern: Pattern, prompts: RepeatedTokens) -> Reading:
+        return Reading(rows(pattern, prompts.repeated), null=neighbours(pattern, prompts.repeated))
+
+    def on_control(self, pattern: Pattern, prompts: RepeatedTokens) -> Reading:
+        return Reading(null=score(pattern, prompts.repeated))
+
+    def experiment(self, setting: Setting) -> Experiment | str:
+        return RepeatLoss(setting)
